@@ -1,0 +1,1 @@
+"""The records that cross a topic or enter a store, and the table of topics."""

@@ -1,0 +1,15 @@
+"""Ids are pure functions of the input (DESIGN 4.1): the same call is the same event wherever it is computed."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+
+def stable_id(*parts: Any) -> str:
+    """BLAKE2b-128 of the parts' canonical JSON (sorted keys), as 32 hexadecimal digits.
+
+    >>> stable_id("a", 1, {"y": 2, "x": None})
+    'a41e5a2a0ec6f85c47d38b4a4d1b20e6'
+    """
+    return hashlib.blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=16).hexdigest()

@@ -1,0 +1,17 @@
+"""Tick: time as an event. It travels in every partition of a topic, between the records it separates."""
+
+from msgspec import Struct
+
+from fluvial.schemas.types import Micros
+
+
+class Tick(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tick"):
+    """The clock said `at`; every record before this one in its partition came earlier.
+
+    `slot` orders ticks and only ever grows within a partition (milliseconds, but at least one more than the last).
+    `flush` asks every hop to finish what it holds open (`fluvial drain`).
+    """
+
+    slot: int
+    at: Micros
+    flush: bool = False

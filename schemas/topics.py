@@ -1,0 +1,70 @@
+"""The one table of topics: name, key, record, partitions, retention."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluvial.schemas.alert import Alert
+from fluvial.schemas.cluster import Cluster
+from fluvial.schemas.dead_letter import DeadLetter
+from fluvial.schemas.drift_event import DriftEvent
+from fluvial.schemas.episode import Episode
+from fluvial.schemas.insight import InsightOp
+from fluvial.schemas.tool_call import ToolCall
+
+FOREVER = -1
+WEEK_MS = 7 * 86_400_000
+MAX_RECORD_BYTES = 4 * 1_048_576
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic. `producers` are the hops whose ticks a reader waits for (streams/hop.py)."""
+
+    name: str
+    key: str
+    record: type[Any]
+    partitions: int
+    retention_ms: int = WEEK_MS
+    compacted: bool = False
+    producers: tuple[str, ...] = ()
+
+    def config(self) -> dict[str, str]:
+        """The topic's settings as Kafka names them."""
+        config = {"max.message.bytes": str(MAX_RECORD_BYTES)}
+        if self.compacted:
+            return config | {"cleanup.policy": "compact"}
+        return config | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
+
+
+TOOL_CALLS = Topic("tool-calls", "source|run_id", ToolCall, 4, FOREVER)
+EPISODES = Topic("episodes", "tool|chain|token_pair", Episode, 4, producers=("land",))
+CLUSTERS = Topic("clusters", "source", Cluster, 4, producers=("gather",))
+DRIFT = Topic("drift", "tool|chain|token_pair|metric", DriftEvent, 4, producers=("watch",))
+INSIGHT_OPS = Topic("insight-ops", "insight_id", InsightOp, 1, FOREVER, producers=("watch", "distil"))
+ALERTS = Topic("alerts", "fingerprint", Alert, 1, producers=("notify",))
+DEAD_LETTERS = Topic("dead-letters", "hop", DeadLetter, 1, FOREVER)
+
+
+@dataclass(frozen=True)
+class HopPlan:
+    """What a hop reads and writes. Its state topic has one partition a partition of its source."""
+
+    name: str
+    source: Topic
+    outputs: tuple[Topic, ...] = field(default=())
+
+    @property
+    def state_topic(self) -> Topic:
+        return Topic(f"{self.name}-state", "table, key", bytes, self.source.partitions, compacted=True)
+
+
+LAND = HopPlan("land", TOOL_CALLS, (EPISODES,))
+WATCH = HopPlan("watch", EPISODES, (DRIFT, INSIGHT_OPS))
+GATHER = HopPlan("gather", EPISODES, (CLUSTERS,))
+DISTIL = HopPlan("distil", CLUSTERS, (INSIGHT_OPS,))
+KEEP = HopPlan("keep", INSIGHT_OPS)
+NOTIFY = HopPlan("notify", DRIFT, (ALERTS,))
+
+HOPS = {plan.name: plan for plan in (LAND, WATCH, GATHER, DISTIL, KEEP, NOTIFY)}
+STREAM_TOPICS = (TOOL_CALLS, EPISODES, CLUSTERS, DRIFT, INSIGHT_OPS, ALERTS, DEAD_LETTERS)
+ALL_TOPICS = STREAM_TOPICS + tuple(plan.state_topic for plan in HOPS.values())
