@@ -17,6 +17,8 @@ class Settings(BaseSettings):
     """Folder of everything that is kept: episodes/, insights.duckdb, kafka/, logs/."""
     broker: str | None = None
     """host:port of a Kafka broker; without it the local one that `fluvial up` starts."""
+    topic_prefix: str = ""
+    """Put before every topic and group name: several rivers on one broker."""
     kafka_port: int = Field(default=9092, ge=0, le=65_535)
     """Port of the local broker on loopback; 0 takes a free one."""
     java: Path | None = None

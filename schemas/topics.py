@@ -27,6 +27,12 @@ class Topic:
     retention_ms: int = WEEK_MS
     compacted: bool = False
     producers: tuple[str, ...] = ()
+    time: str = "at"
+    """The field of the record that orders it in time."""
+
+    def named(self, prefix: str) -> str:
+        """The topic's name on the broker: the setting `topic_prefix` keeps several rivers on one broker apart."""
+        return prefix + self.name
 
     def config(self) -> dict[str, str]:
         """The topic's settings as Kafka names them."""
@@ -36,10 +42,10 @@ class Topic:
         return config | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
 
 
-TOOL_CALLS = Topic("tool-calls", "source|run_id", ToolCall, 4, FOREVER)
-EPISODES = Topic("episodes", "tool|chain|token_pair", Episode, 4, producers=("land",))
-CLUSTERS = Topic("clusters", "source", Cluster, 4, producers=("gather",))
-DRIFT = Topic("drift", "tool|chain|token_pair|metric", DriftEvent, 4, producers=("watch",))
+TOOL_CALLS = Topic("tool-calls", "source|run_id", ToolCall, 4, FOREVER, time="started_at")
+EPISODES = Topic("episodes", "tool|chain|token_pair", Episode, 4, producers=("land",), time="started_at")
+CLUSTERS = Topic("clusters", "source", Cluster, 4, producers=("gather",), time="window_end")
+DRIFT = Topic("drift", "tool|chain|token_pair|metric", DriftEvent, 4, producers=("watch",), time="detected_at")
 INSIGHT_OPS = Topic("insight-ops", "insight_id", InsightOp, 1, FOREVER, producers=("watch", "distil"))
 ALERTS = Topic("alerts", "fingerprint", Alert, 1, producers=("notify",))
 DEAD_LETTERS = Topic("dead-letters", "hop", DeadLetter, 1, FOREVER)
@@ -56,6 +62,10 @@ class HopPlan:
     @property
     def state_topic(self) -> Topic:
         return Topic(f"{self.name}-state", "table, key", bytes, self.source.partitions, compacted=True)
+
+    def upstream(self) -> tuple["HopPlan", ...]:
+        """The hops that write to the source and whose ticks this one waits for."""
+        return tuple(HOPS[name] for name in self.source.producers)
 
 
 LAND = HopPlan("land", TOOL_CALLS, (EPISODES,))

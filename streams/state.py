@@ -1,13 +1,17 @@
 """Keyed state of one partition: tables of records, which remember what changed until it is written to the log."""
 
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from fluvial.schemas.codec import decode, encode
 
 T = TypeVar("T")
 
 _SEPARATOR = "\x1f"
+
+
+def _log_key(table: str, key: str) -> bytes:
+    return f"{table}{_SEPARATOR}{key}".encode()
 
 
 class Table(MutableMapping[str, T], Generic[T]):
@@ -22,7 +26,7 @@ class Table(MutableMapping[str, T], Generic[T]):
         row = self._rows[key]
         if isinstance(row, bytes):
             row = self._rows[key] = decode(row, self._kind)
-        return cast(T, row)
+        return row
 
     def __setitem__(self, key: str, row: T) -> None:
         self._rows[key] = row
@@ -45,6 +49,11 @@ class Table(MutableMapping[str, T], Generic[T]):
         else:
             self._rows[key] = data
 
+    def forget(self) -> None:
+        """Drop every row and what is known of changes."""
+        self._rows.clear()
+        self._changed.clear()
+
     def changes(self) -> Iterator[tuple[str, bytes | None]]:
         """Keys changed since `settle`, in sorted order, with the row's bytes (None: deleted)."""
         for key in sorted(self._changed):
@@ -62,6 +71,7 @@ class State:
     def __init__(self) -> None:
         self._tables: dict[str, Table[Any]] = {}
         self._unread: dict[str, dict[str, bytes]] = {}
+        self._erased: set[bytes] = set()
 
     def table(self, name: str, kind: type[T]) -> Table[T]:
         """The table of this name; its records are of one kind for ever."""
@@ -82,12 +92,24 @@ class State:
         else:
             self._unread.setdefault(name, {})[row_key] = data
 
+    def clear(self) -> None:
+        """Forget every row, here and (with the next changes) in the log."""
+        for name, table in self._tables.items():
+            self._erased.update(_log_key(name, key) for key in table)
+            table.forget()
+        for name, rows in self._unread.items():
+            self._erased.update(_log_key(name, key) for key in rows)
+        self._unread.clear()
+
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """What the state topic has to learn: (key, record or None for a tombstone)."""
+        yield from ((key, None) for key in sorted(self._erased))
         for name, table in self._tables.items():
             for key, data in table.changes():
-                yield f"{name}{_SEPARATOR}{key}".encode(), data
+                yield _log_key(name, key), data
 
     def settle(self) -> None:
+        """The changes are durable."""
+        self._erased.clear()
         for table in self._tables.values():
             table.settle()

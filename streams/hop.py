@@ -1,0 +1,323 @@
+"""The transactional hop: reads one topic, and commits keyed state, outputs and source offset as one Kafka transaction.
+
+A hop is a service of the worker (streams/app.py). It shares the partitions of its source with the other workers of the
+same hop through a consumer group; each partition has its own state and its own transactional producer
+(streams/partition.py). Behind land, records are handled in the aligned order of streams/epochs.py.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import CommitFailedError, IllegalStateError
+from mode import Service
+
+from fluvial.schemas.codec import Undecodable, decode
+from fluvial.schemas.progress import Progress
+from fluvial.schemas.tick import Tick
+from fluvial.schemas.topics import MAX_RECORD_BYTES, HopPlan
+from fluvial.streams.epochs import Epochs
+from fluvial.streams.partition import TICK_HEADER, Lost, Partition, group_of
+from fluvial.streams.turn import Arrival, Turn
+
+log = structlog.get_logger(__name__)
+
+EX_SOFTWARE = 70
+BATCH = 256
+"""Records of one transaction, about."""
+FETCH = 4 * BATCH
+OPEN_SECONDS = 60.0
+GROUP_SECONDS = 1.0
+
+Item = Arrival[Any] | Tick
+
+
+def leave(reason: str) -> NoReturn:
+    """End the process at once: a hop that cannot go on is started anew by whoever keeps the worker running."""
+    print(f"fluvial: {reason}", file=sys.stderr, flush=True)
+    os._exit(EX_SOFTWARE)
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, Lost) else f"{type(error).__name__}: {error}"
+
+
+class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
+    """Subclass: set `plan`, and write `on_record` and `on_tick`, or `handle` where a batch has a durable effect."""
+
+    plan: ClassVar[HopPlan]
+
+    def __init__(self, broker: str, *, prefix: str = "", fatal: Callable[[str], object] = leave) -> None:
+        super().__init__()
+        self.broker = broker
+        self.prefix = prefix
+        self.source = self.plan.source.named(prefix)
+        self.last_loop = time.monotonic()
+        """When the hop last came round its loop: a watchdog's sign of life."""
+        self._fatal = fatal
+        self._partitions: dict[int, Partition] = {}
+        self._epochs: dict[int, Epochs[Arrival[Any]]] = {}
+        self._lock = asyncio.Lock()
+        self._group_told = 0.0
+        self._assignments = 0
+
+    # What a hop is
+
+    def on_record(self, turn: Turn, arrival: Arrival[Any]) -> None:
+        """One record, in a worker thread. Raises only what another try could mend."""
+        raise NotImplementedError
+
+    def on_tick(self, turn: Turn, tick: Tick) -> None:
+        """Time has come to `turn.now`; everything before it was handled."""
+
+    def before_commit(self, turn: Turn) -> None:
+        """Last word before the transaction, in a worker thread: put what is held in memory into the tables."""
+
+    async def handle(self, turn: Turn, items: Sequence[Item]) -> None:
+        """Records in order, at most one tick at their end. What has to be durable is durable on return."""
+        await asyncio.to_thread(self._handle_each, turn, items)
+
+    async def stored_progress(self, partition: int) -> Progress | None:
+        """The progress that the hop's own store keeps (`Turn.progress`), None where it keeps none."""
+        return None
+
+    def close_partition(self, partition: int) -> None:
+        """The partition now belongs to another worker: drop what is held in memory for it."""
+
+    # What others ask
+
+    def owns(self, partition: int) -> bool:
+        """Whether this worker has the partition of the source now."""
+        return partition in self._partitions
+
+    def last_slot(self, partition: int) -> int:
+        """Slot of the last tick handled in a partition that this worker owns."""
+        return self._partitions[partition].progress.slot
+
+    # The machine
+
+    def _handle_each(self, turn: Turn, items: Iterable[Item]) -> None:
+        for item in items:
+            if isinstance(item, Tick):
+                turn.reach(at=max(item.at, turn.now))
+                self.on_tick(turn, item)
+            else:
+                self.on_record(turn, item)
+
+    async def on_start(self) -> None:
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.broker,
+            group_id=group_of(self.plan, self.prefix),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=1_000,
+            rebalance_timeout_ms=60_000,
+            max_poll_interval_ms=300_000,
+            max_partition_fetch_bytes=MAX_RECORD_BYTES,
+            partition_assignment_strategy=[StickyPartitionAssignor],
+        )
+        await self._consumer.start()
+        self._consumer.subscribe([self.source], listener=self)
+
+    async def on_stop(self) -> None:
+        async with self._lock:
+            await self._tell_group(self._consumer.assignment())
+            await self._close(list(self._partitions))
+        await self._consumer.stop()
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        async with self._lock:
+            log.debug("partitions revoked", hop=self.plan.name, partitions=sorted(p.partition for p in revoked))
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        mine = {p.partition for p in assigned}
+        async with self._lock:
+            self._assignments += 1
+            try:
+                await self._close([p for p in self._partitions if p not in mine])
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await asyncio.gather(*(self._open(p) for p in sorted(mine - set(self._partitions))))
+                await self._go_on(mine)
+            except Exception as error:
+                log.exception("partitions not opened", hop=self.plan.name, partitions=sorted(mine))
+                self._fatal(f"{self.plan.name}: {self.source} {sorted(mine)} cannot be opened: {_said(error)}")
+                raise
+        log.info("partitions opened", hop=self.plan.name, partitions=sorted(mine))
+
+    async def _open(self, number: int) -> None:
+        partition = Partition(self.plan, number, self.broker, self.prefix)
+        await partition.open(await self.stored_progress(number))
+        self._partitions[number] = partition
+
+    async def _go_on(self, mine: set[int]) -> None:
+        """Put the consumer where the state says, and wait anew for what had been read beyond it."""
+        where = [TopicPartition(self.source, number) for number in sorted(mine)]
+        beginnings = await self._consumer.beginning_offsets(where) if where else {}
+        for place, beginning in beginnings.items():
+            partition = self._partitions[place.partition]
+            progress = partition.progress
+            if 0 < progress.resume < beginning:
+                raise Lost(
+                    f"{self.source}[{place.partition}] begins at offset {beginning}, but this hop has only come to "
+                    f"{progress.resume}: the records between were deleted before they were handled"
+                )
+            told = await self._consumer.committed(place)
+            if told is not None and told > max(progress.resume, progress.muted_until):
+                raise Lost(
+                    f"the group of {self.source}[{place.partition}] is at {told}, the state only at "
+                    f"{progress.resume}: the topic {self.plan.state_topic.named(self.prefix)} was lost or cut"
+                )
+            if self.plan.source.producers:
+                origins = await partition.upstream()
+                self._epochs[place.partition] = Epochs(origins, progress.slot, progress.plain)
+            self._consumer.seek(place, max(progress.resume, beginning))
+
+    async def _close(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.close_partition(number)
+            self._epochs.pop(number, None)
+        await asyncio.gather(*(self._partitions.pop(number).close() for number in numbers))
+
+    @Service.task  # type: ignore[untyped-decorator]
+    async def _run(self) -> None:
+        try:
+            while not self.should_stop:
+                self.last_loop = time.monotonic()
+                assignment = self._assignments
+                fetched = await self._consumer.getmany(timeout_ms=200, max_records=FETCH)
+                async with self._lock:
+                    if assignment != self._assignments:
+                        continue  # fetched before a rebalance, which has put every partition back to its state
+                    mine = self._consumer.assignment()
+                    await asyncio.gather(
+                        *(
+                            self._take(self._partitions[where.partition], messages)
+                            for where, messages in fetched.items()
+                            if where in mine and where.partition in self._partitions
+                        )
+                    )
+                    if time.monotonic() - self._group_told > GROUP_SECONDS:
+                        await self._tell_group(mine)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("hop failed", hop=self.plan.name)
+            self._fatal(f"{self.plan.name}: {_said(error)}")
+
+    async def _take(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> None:
+        epochs = self._epochs.get(partition.number)
+        if epochs is None:
+            turns = self._in_place(partition, messages)
+        else:
+            turns = self._in_epochs(partition, epochs, messages)
+        async for turn in turns:
+            await asyncio.to_thread(self.before_commit, turn)
+            await partition.commit(turn)
+
+    async def _in_place(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> AsyncIterator[Turn]:
+        """Turns over records in the order of their partition, cut at ticks."""
+        for start in range(0, len(messages), BATCH):
+            turn = partition.turn()
+            waiting: list[Item] = []
+            for message in messages[start : start + BATCH]:
+                if message.offset < turn.progress.resume:
+                    continue
+                muted = message.offset < turn.progress.muted_until
+                if muted != turn.muted:
+                    await self._hand_over(turn, waiting)
+                    waiting, turn.muted = [], muted
+                item = self._read(message)
+                if not isinstance(item, Tick):
+                    waiting.append(item)
+                elif item.slot > turn.progress.slot:
+                    await self._hand_over(turn, [*waiting, item])
+                    waiting = []
+                turn.reach(resume=message.offset + 1)
+            await self._hand_over(turn, waiting)
+            if turn.progress.resume > partition.progress.resume:
+                yield turn
+
+    async def _in_epochs(
+        self, partition: Partition, epochs: Epochs[Arrival[Any]], messages: Sequence[ConsumerRecord]
+    ) -> AsyncIterator[Turn]:
+        """Turns over aligned epochs; a turn ends once it has about a batch."""
+        turn = partition.turn()
+        for message in messages:
+            self._sort_in(epochs, message)
+        end = messages[-1].offset + 1
+        handled = 0
+        for arrivals, tick in epochs.ready():
+            turn.reach(plain=epochs.plain)
+            first = epochs.first_waiting()
+            turn.reach(resume=end if first is None else first)
+            await self._hand_over(turn, [*arrivals, tick])
+            handled += 1 + len(arrivals)
+            if handled >= BATCH:
+                yield turn
+                turn, handled = partition.turn(), 0
+        if handled or turn.outputs:
+            yield turn
+
+    def _sort_in(self, epochs: Epochs[Arrival[Any]], message: ConsumerRecord) -> None:
+        headers = dict(message.headers)
+        origin = headers["origin"].decode() if "origin" in headers else None
+        item = self._read(message)
+        if isinstance(item, Tick):
+            epochs.tick(message.offset, origin, item)
+        else:
+            time_of_event = item.timestamp if item.problem else getattr(item.record, self.plan.source.time)
+            epochs.add(message.offset, origin, int(headers.get("epoch", b"0")), time_of_event, item)
+
+    def _read(self, message: ConsumerRecord) -> Item:
+        value = message.value or b""
+        kind = Tick if TICK_HEADER in message.headers else self.plan.source.record
+        record, problem = None, None
+        try:
+            record = decode(value, kind)
+        except Undecodable as error:
+            problem = str(error)
+        if isinstance(record, Tick):
+            return record
+        key = (message.key or b"").decode("utf-8", "replace")
+        time_us = message.timestamp * 1_000
+        return Arrival(record, key, message.topic, message.partition, message.offset, time_us, value, problem)
+
+    async def _hand_over(self, turn: Turn, items: Sequence[Item]) -> None:
+        if not items:
+            return
+        good: list[Item] = []
+        for item in items:
+            if isinstance(item, Arrival) and item.problem:
+                turn.dead_letter(item, item.problem)
+            else:
+                good.append(item)
+        await self.handle(turn, good)
+        tick = items[-1] if isinstance(items[-1], Tick) else None
+        turn.reach(read=turn.progress.read + len(items) - (tick is not None))
+        if tick is not None:
+            turn.pass_tick(tick)
+            flushed = tick.slot if tick.flush else turn.progress.flushed
+            turn.reach(slot=tick.slot, at=max(tick.at, turn.now), flushed=flushed)
+
+    async def _tell_group(self, mine: set[TopicPartition]) -> None:
+        """Tell the group's offset: only for displays of lag, and to notice a lost state; the state has the truth."""
+        self._group_told = time.monotonic()
+        offsets = {
+            where: partition.progress.resume
+            for number, partition in self._partitions.items()
+            if (where := TopicPartition(self.source, number)) in mine and partition.progress.resume > 0
+        }
+        if offsets:
+            try:
+                await self._consumer.commit(offsets)
+            except (CommitFailedError, IllegalStateError):
+                log.debug("group offset not told: rebalance under way", hop=self.plan.name)

@@ -1,0 +1,107 @@
+"""Turn: what a hop may do while it handles the records of one transaction."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from fluvial.processors.redact import redact_text
+from fluvial.schemas.codec import encode
+from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter, dead_letter_id
+from fluvial.schemas.progress import Progress
+from fluvial.schemas.tick import Tick
+from fluvial.schemas.topics import DEAD_LETTERS, Topic
+from fluvial.streams.state import State, Table
+
+T = TypeVar("T")
+Counter = Literal["dead", "duplicate", "late"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival(Generic[T]):
+    """One record of the source topic and its place there; `timestamp` is the Kafka record's, microseconds UTC."""
+
+    record: T
+    key: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    value: bytes = b""
+    problem: str | None = None
+    """Why `value` is no record (`record` is then None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One record on its way out. Its epoch is the slot of the last tick before it."""
+
+    topic: Topic
+    key: str
+    value: bytes
+    epoch: int
+
+
+class Turn:
+    """Reads and changes the keyed state of one partition, emits and counts; it is committed as one or not at all."""
+
+    def __init__(self, hop: str, partition: int, state: State, progress: Progress) -> None:
+        self.hop = hop
+        self.partition = partition
+        self.progress = progress
+        """What will be committed with this turn: a store that keeps its own offset keeps this."""
+        self.outputs: list[Output | Tick] = []
+        self.muted = False
+        """True while records are handled again only to rebuild a store: nothing is emitted."""
+        self._state = state
+
+    @property
+    def now(self) -> int:
+        """The time of the last tick in microseconds UTC; 0 before the first."""
+        return self.progress.at
+
+    def table(self, name: str, kind: type[T]) -> Table[T]:
+        """One table of this partition's state."""
+        return self._state.table(name, kind)
+
+    def emit(self, topic: Topic, key: str, record: Struct) -> None:
+        """Send a record with this turn's transaction."""
+        if not self.muted:
+            self.outputs.append(Output(topic, key, encode(record), self.progress.slot))
+            self._add(emitted=1)
+
+    def count(self, what: Counter, n: int = 1) -> None:
+        self._add(**{what: n})
+
+    def dead_letter(self, arrival: Arrival[Any], reason: str) -> None:
+        """Put a record aside with the reason, redacted."""
+        text, _ = redact_text(arrival.value[:KEEP_BYTES].decode("utf-8", "replace"))
+        letter = DeadLetter(
+            id=dead_letter_id(arrival.topic, arrival.partition, arrival.offset),
+            hop=self.hop,
+            topic=arrival.topic,
+            partition=arrival.partition,
+            offset=arrival.offset,
+            reason=reason,
+            value=text,
+            at=arrival.timestamp,
+            key=redact_text(arrival.key)[0],
+            event_id=getattr(arrival.record, "event_id", "") or "",
+            size=len(arrival.value),
+        )
+        if not self.muted:
+            self.outputs.append(Output(DEAD_LETTERS, letter.hop, encode(letter), self.progress.slot))
+        self._add(dead=1)
+
+    def pass_tick(self, tick: Tick) -> None:
+        """Time has come to `tick`; it goes on to every partition of every output."""
+        if not self.muted:
+            self.outputs.append(tick)
+
+    def reach(self, **progress: int) -> None:
+        """Set fields of the progress."""
+        self.progress = msgspec.structs.replace(self.progress, **progress)
+
+    def _add(self, **counters: int) -> None:
+        self.reach(**{name: getattr(self.progress, name) + n for name, n in counters.items()})
