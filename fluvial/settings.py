@@ -1,23 +1,55 @@
-"""Settings: command line options over environment (`FLUVIAL_...`) over defaults. Only streams and the front desk read them."""
+"""Settings: command line options over environment (`FLUVIAL_...`) over defaults.
+
+Only streams and the front desk read them.
+"""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LOCAL_BROKER = "127.0.0.1:9092"
 
 
+def _folder(path: Path) -> Path:
+    return path.expanduser()
+
+
+def _addresses(text: str) -> str:
+    for address in text.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65_535:
+            raise ValueError("a broker is host:port, such as 127.0.0.1:9092; several are parted by commas")
+    return text
+
+
+def _prefix(text: str) -> str:
+    if not all(letter.isascii() and (letter.isalnum() or letter in "._-") for letter in text):
+        raise ValueError("a topic's name has letters, digits, dots, dashes and underscores only")
+    return text
+
+
+def _web_address(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("an address starts with http:// or https://")
+    return text
+
+
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
 class Settings(BaseSettings):
     """Every setting with its default. `docs/settings.md` explains each; a test compares the two."""
 
-    model_config = SettingsConfigDict(env_prefix="FLUVIAL_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="FLUVIAL_", env_ignore_empty=True, extra="ignore")
 
-    data: Path = Path("fluvial-data")
+    data: Annotated[Path, AfterValidator(_folder)] = Path("fluvial-data")
     """Folder of everything that is kept: episodes/, insights.duckdb, kafka/, logs/."""
-    broker: str | None = None
+    broker: Annotated[str, AfterValidator(_addresses)] | None = None
     """host:port of a Kafka broker; without it the local one that `fluvial up` starts."""
-    topic_prefix: str = ""
+    topic_prefix: Annotated[str, Field(max_length=64), AfterValidator(_prefix)] = ""
     """Put before every topic and group name: several rivers on one broker."""
     kafka_port: int = Field(default=9092, ge=0, le=65_535)
     """Port of the local broker on loopback; 0 takes a free one."""
@@ -30,17 +62,23 @@ class Settings(BaseSettings):
     idle_tick_seconds: float = Field(default=30.0, gt=0)
     """Time between two ticks while no events come."""
     window_hours: float = Field(default=4.0, gt=0)
+    """Length of a window of episodes, in event time."""
     window_episodes: int = Field(default=100, ge=3)
+    """A window with so many episodes is closed before its time."""
     window_minimum: int = Field(default=3, ge=1)
+    """A window with fewer episodes is no cluster."""
     lateness_seconds: float = Field(default=600.0, ge=0)
+    """How long after its end, in event time, a window still takes episodes."""
     snapshot_seconds: float = Field(default=30.0, gt=0)
     """Longest age of the snapshot `insights.duckdb` while operations come."""
-    webhook_url: str | None = None
+    webhook_url: Annotated[str, AfterValidator(_web_address)] | None = None
     """Where alerts are posted as JSON."""
-    log_level: str = "INFO"
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
+    """What the workers write to logs/."""
 
     @property
     def episodes(self) -> Path:
+        """The LanceDB folder."""
         return self.data / "episodes"
 
     @property
@@ -55,10 +93,12 @@ class Settings(BaseSettings):
 
     @property
     def logs(self) -> Path:
+        """One log a process."""
         return self.data / "logs"
 
     @property
     def kafka(self) -> Path:
+        """The local broker's log, settings and address."""
         return self.data / "kafka"
 
     def broker_address(self) -> str:

@@ -10,6 +10,6 @@ def stable_id(*parts: Any) -> str:
     """BLAKE2b-128 of the parts' canonical JSON (sorted keys), as 32 hexadecimal digits.
 
     >>> stable_id("a", 1, {"y": 2, "x": None})
-    'a41e5a2a0ec6f85c47d38b4a4d1b20e6'
+    'a51fcfd4632200b779a2d2854e467f4d'
     """
     return hashlib.blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=16).hexdigest()

@@ -24,9 +24,7 @@ Category = Literal[
 ]
 Kind = Literal["procedural", "strategic", "tool"]
 State = Literal["candidate", "active", "archived", "superseded", "rejected", "expired"]
-Operation = Literal[
-    "ADD", "UPVOTE", "DOWNVOTE", "EDIT", "SUPERSEDE", "ARCHIVE", "RESTORE", "REJECT", "DIRECTIVE"
-]
+Operation = Literal["ADD", "UPVOTE", "DOWNVOTE", "EDIT", "SUPERSEDE", "ARCHIVE", "RESTORE", "REJECT", "DIRECTIVE"]
 Reason = Literal["episode", "prediction", "drift", "judge", "operator", "decay"]
 
 

@@ -12,7 +12,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_
     """One call of one tool and how it ended. Times are microseconds UTC; units stand in the metrics' names.
 
     Only `source`, `run_id` and `tool` are required. `event_id` is computed from the call where it is missing
-    (`call_id_of`); `started_at` is taken from the Kafka record where it is missing. `args` and `result` are any JSON.
+    (`event_id_of`); `started_at` is taken from the Kafka record where it is missing. `args` and `result` are any JSON.
     """
 
     source: Identifier

@@ -15,6 +15,15 @@ FOREVER = -1
 WEEK_MS = 7 * 86_400_000
 MAX_RECORD_BYTES = 4 * 1_048_576
 
+COMPACTION = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 * 1_048_576),
+    "segment.ms": str(10 * 60_000),
+    "min.cleanable.dirty.ratio": "0.2",
+    "delete.retention.ms": str(60 * 60_000),
+}
+"""A state topic stays about as small as the state: only closed segments are compacted, so they are closed soon."""
+
 
 @dataclass(frozen=True)
 class Topic:
@@ -38,7 +47,7 @@ class Topic:
         """The topic's settings as Kafka names them."""
         config = {"max.message.bytes": str(MAX_RECORD_BYTES)}
         if self.compacted:
-            return config | {"cleanup.policy": "compact"}
+            return config | COMPACTION
         return config | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
 
 

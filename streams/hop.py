@@ -101,6 +101,10 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         """Slot of the last tick handled in a partition that this worker owns."""
         return self._partitions[partition].progress.slot
 
+    async def positions(self) -> dict[int, int]:
+        """Offset that is read next in every partition of the source that this worker has."""
+        return {place.partition: await self._consumer.position(place) for place in self._consumer.assignment()}
+
     # The machine
 
     def _handle_each(self, turn: Turn, items: Iterable[Item]) -> None:
@@ -215,10 +219,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _take(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> None:
         epochs = self._epochs.get(partition.number)
-        if epochs is None:
-            turns = self._in_place(partition, messages)
-        else:
-            turns = self._in_epochs(partition, epochs, messages)
+        turns = self._in_place(partition, messages) if epochs is None else self._in_epochs(partition, epochs, messages)
         async for turn in turns:
             await asyncio.to_thread(self.before_commit, turn)
             await partition.commit(turn)

@@ -1,161 +1,20 @@
 """The transactional hop on a real broker: exactly once over restarts, rebalances and zombies, and in a fixed order."""
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from msgspec import Struct
+from support.hops import Adder, Relay
+from support.river import River
 
 from fluvial.schemas.cluster import Cluster
-from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.dead_letter import DeadLetter
-from fluvial.schemas.episode import Episode
-from fluvial.schemas.progress import PROGRESS_KEY, Progress
+from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall
-from fluvial.schemas.topics import CLUSTERS, DEAD_LETTERS, EPISODES, GATHER, LAND, TOOL_CALLS, HopPlan, Topic
+from fluvial.schemas.topics import CLUSTERS, DEAD_LETTERS, EPISODES, LAND, TOOL_CALLS
 from fluvial.streams.admin import delete_topics, ensure_topics
-from fluvial.streams.hop import Hop
-from fluvial.streams.partition import TICK_HEADER
 from fluvial.streams.turn import Arrival, Turn
-
-SECONDS = 60.0
-
-
-class Sum(Struct, frozen=True):
-    total: int
-    seen: tuple[str, ...] = ()
-
-
-class Relay(Hop):
-    """Every call becomes an episode; the tool is its key."""
-
-    plan = LAND
-
-    def on_record(self, turn: Turn, arrival: Arrival[ToolCall]) -> None:
-        call = arrival.record
-        turn.emit(EPISODES, call.tool, episode(call, arrival))
-
-
-class Adder(Hop):
-    """Adds up `seq` a tool and says the running total."""
-
-    plan = GATHER
-
-    def on_record(self, turn: Turn, arrival: Arrival[Episode]) -> None:
-        sums = turn.table("sums", Sum)
-        old = sums.get(arrival.key, Sum(0))
-        new = sums[arrival.key] = Sum(old.total + (arrival.record.seq or 0))
-        row = Cluster(id=arrival.record.id, source="s", tool=arrival.key, window_start=0, window_end=new.total)
-        turn.emit(CLUSTERS, arrival.key, row)
-
-
-def episode(call: ToolCall, arrival: Arrival[Any]) -> Episode:
-    return Episode(
-        id=call.event_id,
-        source=call.source,
-        run_id=call.run_id,
-        tool=call.tool,
-        status=call.status,
-        started_at=call.started_at or arrival.timestamp,
-        text="",
-        reflection_source="template",
-        embedding_model="none",
-        seq=call.seq,
-        log_partition=arrival.partition,
-        log_offset=arrival.offset,
-    )
-
-
-class River:
-    """Fresh topics on the broker, hops of ours on them, and what stands in the topics."""
-
-    def __init__(self, broker: str) -> None:
-        self.broker = broker
-        self.prefix = f"t{uuid.uuid4().hex[:8]}-"
-        self.fatal: list[str] = []
-        self._running: list[Hop] = []
-        self._slot = 0
-        self._offsets: dict[str, int] = {}
-
-    async def start(self, *kinds: type[Hop]) -> list[Hop]:
-        hops = [kind(self.broker, prefix=self.prefix, fatal=self.fatal.append) for kind in kinds]
-        for hop in hops:
-            await hop.start()
-        self._running += hops
-        return hops
-
-    async def stop(self, *hops: Hop) -> None:
-        for hop in hops or tuple(self._running):
-            await hop.stop()
-            self._running.remove(hop)
-
-    async def publish(self, records: Iterable[tuple[int, ToolCall | Tick | bytes]]) -> None:
-        """Put records into partitions of tool-calls."""
-        producer = AIOKafkaProducer(bootstrap_servers=self.broker, enable_idempotence=True)
-        await producer.start()
-        for partition, record in records:
-            value = record if isinstance(record, bytes) else encode(record)
-            headers = [TICK_HEADER] if isinstance(record, Tick) else []
-            topic = TOOL_CALLS.named(self.prefix)
-            await producer.send(topic, value, key=b"run", partition=partition, headers=headers)
-        await producer.stop()
-
-    async def tick(self) -> int:
-        """The same tick in every partition of tool-calls."""
-        self._slot += 1
-        tick = Tick(slot=self._slot, at=self._slot * 1_000_000)
-        await self.publish((partition, tick) for partition in range(TOOL_CALLS.partitions))
-        return self._slot
-
-    async def read(self, topic: Topic) -> list[Any]:
-        """All committed records of a topic but ticks, partition after partition."""
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.broker, isolation_level="read_committed", auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        try:
-            places = [TopicPartition(topic.named(self.prefix), number) for number in range(topic.partitions)]
-            consumer.assign(places)
-            ends = await consumer.end_offsets(places)
-            messages = []
-            for place in places:
-                consumer.seek(place, 0)
-            async with asyncio.timeout(SECONDS):
-                while any([await consumer.position(place) < ends[place] for place in places]):
-                    for batch in (await consumer.getmany(timeout_ms=200)).values():
-                        messages += batch
-        finally:
-            await consumer.stop()
-        messages.sort(key=lambda m: (m.partition, m.offset))
-        return [
-            (m.key, m.value) if topic.record is bytes else decode(m.value, topic.record)
-            for m in messages
-            if TICK_HEADER not in m.headers
-        ]
-
-    async def progress(self, plan: HopPlan) -> list[Progress]:
-        """The newest progress of every partition of a hop."""
-        markers = [decode(value, Progress) for key, value in await self.read(plan.state_topic) if key == PROGRESS_KEY]
-        newest: dict[int, Progress] = {}
-        for index, marker in enumerate(markers):
-            newest[index] = marker
-        return list(newest.values())
-
-    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not await condition():
-                assert not self.fatal, self.fatal
-                await asyncio.sleep(0.1)
-
-    async def has_clusters(self, n: int) -> None:
-        async def enough() -> bool:
-            return len(await self.read(CLUSTERS)) >= n
-
-        await self.until(enough)
 
 
 @pytest.fixture
@@ -289,15 +148,13 @@ async def test_a_zombie_cannot_commit(river: River) -> None:
     async def inherited() -> bool:
         return all(heir.owns(partition) for partition in range(4))
 
-    await river.until(inherited)
+    await river.until(inherited, even_if_fatal=True)  # the zombie may notice that it is fenced, and die
     await river.publish(calls(40, first=40))
 
     async def relayed() -> bool:
         return len(await river.read(EPISODES)) >= 80
 
-    async with asyncio.timeout(SECONDS):
-        while not await relayed():
-            await asyncio.sleep(0.1)
+    await river.until(relayed, even_if_fatal=True)
     ids = [episode.id for episode in await river.read(EPISODES)]
     assert len(ids) == len(set(ids)) == 80
 
@@ -315,9 +172,11 @@ async def test_a_lost_state_topic_is_said_and_nothing_is_handled_again(river: Ri
     await asyncio.to_thread(delete_topics, river.broker, [LAND.state_topic.named(river.prefix)])
     await asyncio.to_thread(ensure_topics, river.broker, prefix=river.prefix)
     await river.start(Relay)
-    async with asyncio.timeout(SECONDS):
-        while not river.fatal:
-            await asyncio.sleep(0.1)
+
+    async def said() -> bool:
+        return bool(river.fatal)
+
+    await river.until(said, even_if_fatal=True)
     assert "was lost or cut" in river.fatal[0]
     assert len(await river.read(EPISODES)) == 40
 

@@ -1,0 +1,5 @@
+"""`python -m fluvial` is the command `fluvial`."""
+
+from fluvial.cli import main
+
+main()

@@ -1,0 +1,276 @@
+"""Publish: the client with which agents tell the river what their tools did.
+
+    publisher = Publisher(source="my-agent")
+    with publisher.run("run-17", model="gpt-4o"), publisher.call("swap", {"amount": 5}, chain="polygon") as call:
+        call.result = swap(5)
+        call.metrics["gas_gwei"] = 31.0
+
+It never makes the agent wait and never raises into it: what cannot be published is counted, and refused records
+become dead letters with the reason.
+"""
+
+import atexit
+import hashlib
+import inspect
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from fluvial.delivery import Delivery, Record
+from fluvial.plain import plain
+from fluvial.prepare import Refused, prepare
+from fluvial.processors.redact import redact_text
+from fluvial.recording import Call, Run, current_call, current_run
+from fluvial.schemas.codec import encode
+from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter
+from fluvial.schemas.ids import stable_id
+from fluvial.schemas.tool_call import ToolCall
+from fluvial.schemas.topics import DEAD_LETTERS, TOOL_CALLS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_OVERLAP = 4_096
+"""Read beyond what is kept of a refused record, so that no secret is cut in two before it is recognised."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What became of the calls: accepted = delivered + failed + pending; refused and dropped were not accepted.
+
+    Refused: not a valid call (a dead letter says why). Dropped: no room in the buffer, or closed. Failed: the broker
+    said no, or it was away until the end.
+    """
+
+    accepted: int
+    delivered: int
+    pending: int
+    refused: int
+    dropped: int
+    failed: int
+    letters_lost: int
+    """Dead letters of refused calls that found no room or that the broker did not take."""
+    metrics_dropped: int
+    """Metrics and rewards left out because they were no finite numbers."""
+    outages: int
+    """How often the broker was found to be away."""
+
+
+class Publisher:
+    """A client for one agent process; share it between threads and tasks. Bounded in calls and bytes.
+
+    `broker` is host:port; without it broker and topic prefix are those of the settings (FLUVIAL_BROKER, else the local
+    one of `fluvial up`). `source` names the agent's system in every call made through `run`, `call` and `tool`.
+    Nothing is connected before the first call.
+    At the end of the process it delivers for at most `close_timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        broker: str | None = None,
+        *,
+        source: str = "agent",
+        topic_prefix: str = "",
+        buffer_calls: int = 10_000,
+        buffer_bytes: int = 64 * 1_048_576,
+        close_timeout: float = 5.0,
+    ) -> None:
+        if broker is None:
+            from fluvial.settings import Settings
+
+            settings = Settings()
+            broker, topic_prefix = settings.broker_address(), topic_prefix or settings.topic_prefix
+        self.source = source
+        self._calls = TOOL_CALLS.named(topic_prefix)
+        self._letters = DEAD_LETTERS.named(topic_prefix)
+        self._close_timeout = close_timeout
+        self._delivery = Delivery(broker, topics=(self._calls, self._letters), count=buffer_calls, size=buffer_bytes)
+        self._refused = 0
+        self._metrics_dropped = 0
+        self._own_run: tuple[int, Run] | None = None
+        atexit.register(self.close)
+
+    def publish(self, call: ToolCall, *, wait: float = 0.0) -> str | None:
+        """Take a call; gives its event id, or None if it was refused or dropped (`counts`). Returns at once.
+
+        `wait`: seconds to wait for room in the buffer, for programs that would rather be slow than lose a call.
+        """
+        try:
+            call, value = self.prepared(call)
+        except Refused as refused:
+            place = str(getattr(call, "source", "")), self._refused
+            self.refuse(encode(plain(call)), str(refused), place=place, event_id=str(getattr(call, "event_id", "")))
+            return None
+        return call.event_id if self.send(call, value, wait) else None
+
+    def prepared(self, call: ToolCall) -> tuple[ToolCall, bytes]:
+        """The call as it is sent (`fluvial.prepare`), metrics left out counted. Raises Refused."""
+        call, value, metrics_dropped = prepare(call)
+        self._metrics_dropped += metrics_dropped
+        return call, value
+
+    def send(self, call: ToolCall, value: bytes, wait: float = 0.0) -> bool:
+        """Buffer a prepared call; False if there was no room within `wait` seconds."""
+        return self._delivery.offer(Record(self._calls, f"{call.source}|{call.run_id}".encode(), value), wait)
+
+    def refuse(
+        self, data: bytes, reason: str, *, place: tuple[str, int], event_id: str = "", wait: float = 0.0
+    ) -> bool:
+        """Count a refused record and send it, redacted, to the dead letters. `place`: file or source, line or number.
+
+        False if there was no room in the buffer within `wait` seconds.
+        """
+        self._refused += 1
+        topic, offset = place
+        kept, _ = redact_text(data[: KEEP_BYTES + _OVERLAP].decode(errors="replace"))
+        letter = DeadLetter(
+            id=stable_id("dead-letter", topic, 0, offset, hashlib.blake2b(data, digest_size=16).hexdigest()),
+            hop="publish",
+            topic=topic,
+            partition=0,
+            offset=offset,
+            reason=reason,
+            value=kept.encode()[:KEEP_BYTES].decode(errors="ignore"),
+            at=time.time_ns() // 1_000,
+            event_id=event_id,
+            size=len(data),
+        )
+        return self._delivery.offer(Record(self._letters, b"publish", encode(letter)), wait)
+
+    @contextmanager
+    def run(
+        self,
+        run_id: str | None = None,
+        *,
+        agent_id: str | None = None,
+        model: str | None = None,
+        task_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[Run]:
+        """A run: calls inside the block carry these names and a running number. Threads: use the run's own `call`."""
+        run = Run(self, run_id or uuid.uuid4().hex, agent_id=agent_id, model=model, task_id=task_id, labels=labels)
+        outer = current_run.get()
+        current_run.set(run)
+        try:
+            yield run
+        finally:
+            current_run.set(outer)
+
+    def call(
+        self,
+        tool: str,
+        args: Any = None,
+        *,
+        chain: str | None = None,
+        token_pair: str | None = None,
+        call_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Call:
+        """A call of the current run, to be used with `with`; outside of a run, of one run for the whole process."""
+        return self._run().call(tool, args, chain=chain, token_pair=token_pair, call_id=call_id, labels=labels)
+
+    def tool(
+        self, name: str | None = None, *, chain: str | None = None, token_pair: str | None = None
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: every call of the function, plain or async, is published with its arguments and its result.
+
+        Inside the function `publisher.current` is the call under way, for metrics. Generators are measured until
+        they are made, not until they are used up.
+        """
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            tool = name or function.__name__
+            signature = inspect.signature(function)
+
+            def begin(*args: Any, **kwargs: Any) -> Call:
+                return self.call(tool, _arguments(signature, args, kwargs), chain=chain, token_pair=token_pair)
+
+            if inspect.iscoroutinefunction(function):
+
+                @wraps(function)
+                async def published_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                    with begin(*args, **kwargs) as call:
+                        call.result = result = await function(*args, **kwargs)
+                    return result
+
+                return cast(Callable[P, R], published_async)
+
+            @wraps(function)
+            def published(*args: P.args, **kwargs: P.kwargs) -> R:
+                with begin(*args, **kwargs) as call:
+                    call.result = result = function(*args, **kwargs)
+                return result
+
+            return published
+
+        return decorate
+
+    @property
+    def current(self) -> Call:
+        """The innermost call under way in this thread or task; outside of any, one that is published nowhere."""
+        return current_call.get() or Call(self, "", None, {}, {})
+
+    def ready(self, timeout: float = 10.0) -> bool:
+        """Wait until the broker answers and has the topics; False after `timeout` seconds (`problem` says why)."""
+        return self._delivery.ready(timeout)
+
+    @property
+    def problem(self) -> str:
+        """The last trouble with the broker, as a sentence; empty if there was none."""
+        return self._delivery.problem
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until everything accepted so far is settled; True if all of it is delivered within `timeout` seconds."""
+        settled = self._delivery.flush(timeout)
+        return settled and not self._delivery.failed
+
+    def counts(self) -> Counts:
+        delivery, calls = self._delivery, self._calls
+        taken, delivered, failed = delivery.taken[calls], delivery.delivered[calls], delivery.failed[calls]
+        return Counts(
+            accepted=taken,
+            delivered=delivered,
+            pending=taken - delivered - failed,
+            refused=self._refused,
+            dropped=delivery.dropped[calls],
+            failed=failed,
+            letters_lost=delivery.dropped[self._letters] + delivery.failed[self._letters],
+            metrics_dropped=self._metrics_dropped,
+            outages=delivery.outages,
+        )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what is left, for at most `timeout` seconds (default `close_timeout`), and take no more."""
+        atexit.unregister(self.close)
+        self._delivery.close(self._close_timeout if timeout is None else timeout)
+
+    def __enter__(self) -> "Publisher":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> Run:
+        run = current_run.get()
+        if run is not None and run.publisher is self:
+            return run
+        if self._own_run is None or self._own_run[0] != os.getpid():
+            self._own_run = os.getpid(), Run(self, uuid.uuid4().hex)
+        return self._own_run[1]
+
+
+def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, without the object a method belongs to; wrong ones as they came (the call will raise)."""
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return {"args": args, "kwargs": kwargs}
+    return {name: value for name, value in bound.items() if name not in ("self", "cls")}

@@ -1,0 +1,136 @@
+"""The state of distil: the evidence kept of each tool of a source, and the claims under test."""
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Struct
+
+from fluvial.schemas.claim import Claim
+from fluvial.schemas.cluster import Cluster, Row
+from fluvial.schemas.codec import decode, encode
+from fluvial.schemas.ids import stable_id
+
+MOST_ROWS = 2_000
+"""Calls kept as evidence of a tool of a source, the latest ones (up to a cluster more)."""
+START = 0.6
+"""Confidence of a new claim."""
+HALVE_AT = 100.0
+"""Runs after which a tally is halved, so that it follows the present."""
+
+
+class Tally(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A failure rate by run: how many runs, and the sum of their mean failures."""
+
+    runs: float = 0.0
+    failures: float = 0.0
+
+    def add(self, means: Sequence[float]) -> "Tally":
+        runs, failures = self.runs + len(means), self.failures + math.fsum(means)
+        return Tally(runs=runs / 2, failures=failures / 2) if runs > HALVE_AT else Tally(runs=runs, failures=failures)
+
+
+class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a source: keys of its tools, ids of its claims, in the order of their discovery."""
+
+    tools: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+class Tool(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The evidence kept of one tool: chunks `first` to `next` - 1, `rows` in all.
+
+    `calls`, `failures`: all that there ever were.
+    `unmined`, `untold`: calls since the tool was last mined, and since its sentences were last brought up to date.
+    `cause` and `at` are id and latest time of its last cluster.
+    """
+
+    source: str
+    tool: str
+    first: int = 0
+    next: int = 0
+    rows: int = 0
+    unmined: int = 0
+    untold: int = 0
+    calls: int = 0
+    failures: int = 0
+    tally: Tally = Tally()
+    cause: str = ""
+    at: int = 0
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    """The rows of one cluster: JSON, deflated."""
+
+    n: int
+    packed: bytes
+
+
+class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A claim under test. `matched`: run -> (calls, failures) of matching calls since the last vote."""
+
+    id: str
+    claim: Claim
+    confidence: float = START
+    outside: Tally = Tally()
+    matched: dict[str, tuple[int, int]] = {}
+    evidence: tuple[str, ...] = ()
+    told: tuple[int, int, int] = (0, 0, 0)
+    """Calls, failures and runs in the sentence as it was last written."""
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """The state: sources by name, tools by key, evidence by `tool key:number`, claims by insight id."""
+
+    sources: MutableMapping[str, Source]
+    tools: MutableMapping[str, Tool]
+    evidence: MutableMapping[str, Chunk]
+    claims: MutableMapping[str, Known]
+
+
+def means(rows: Sequence[Row]) -> list[float]:
+    """Mean failure of each run."""
+    runs: dict[str, list[bool]] = defaultdict(list)
+    for row in rows:
+        runs[row.run_id].append(row.failed)
+    return [sum(failed) / len(failed) for failed in runs.values()]
+
+
+def remember(lessons: Lessons, cluster: Cluster) -> str:
+    """Add the cluster to the evidence of its tool, and forget the oldest beyond MOST_ROWS; the tool's key."""
+    key = stable_id(cluster.source, cluster.tool)
+    if key not in lessons.tools:
+        source = lessons.sources.get(cluster.source, Source())
+        lessons.sources[cluster.source] = msgspec.structs.replace(source, tools=(*source.tools, key))
+    tool = lessons.tools.get(key, Tool(source=cluster.source, tool=cluster.tool))
+    n = len(cluster.rows)
+    lessons.evidence[f"{key}:{tool.next}"] = Chunk(n=n, packed=zlib.compress(encode(cluster.rows), 6))
+    rows, first = tool.rows + n, tool.first
+    while rows - (oldest := lessons.evidence[f"{key}:{first}"].n) >= MOST_ROWS:
+        del lessons.evidence[f"{key}:{first}"]
+        rows, first = rows - oldest, first + 1
+    lessons.tools[key] = msgspec.structs.replace(
+        tool,
+        first=first,
+        next=tool.next + 1,
+        rows=rows,
+        unmined=tool.unmined + n,
+        untold=tool.untold + n,
+        calls=tool.calls + n,
+        failures=tool.failures + sum(row.failed for row in cluster.rows),
+        tally=tool.tally.add(means(cluster.rows)),
+        cause=cluster.id,
+        at=max(row.at for row in cluster.rows),
+    )
+    return key
+
+
+def recall(lessons: Lessons, key: str) -> Iterator[Row]:
+    """The calls kept as evidence of a tool, in the order in which they came."""
+    tool = lessons.tools[key]
+    for number in range(tool.first, tool.next):
+        yield from decode(zlib.decompress(lessons.evidence[f"{key}:{number}"].packed), tuple[Row, ...])

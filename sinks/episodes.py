@@ -1,0 +1,216 @@
+"""The episode store: a LanceDB table `episodes` in a folder or on object storage.
+
+One row an episode, merged by id, first wins. Analysts meet Episode's own field names; times are timestamps in
+microseconds UTC, `metrics`, `labels`, `context`, `features` are JSON text, as `args_json` and `outcome_json` are.
+Several processes merge at once; one of them (the owner of the first partition) calls `maintain`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import msgspec
+import numpy as np
+import pyarrow as pa
+from lancedb.expr import Expr, col, lit
+from lancedb.index import FTS, BTree
+from lancedb.query import MatchQuery
+from lancedb.rerankers import RRFReranker
+from numpy.typing import NDArray
+
+from fluvial.schemas.episode import Episode
+
+TABLE = "episodes"
+DIMENSIONS = 384
+KEPT_VERSIONS = timedelta(hours=1)
+"""How long a superseded version stays readable; a reader or a paused writer may still be on it."""
+INDEX_CACHE_BYTES = 64 << 20
+METADATA_CACHE_BYTES = 32 << 20
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = pa.timestamp("us", tz="UTC")
+_PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+_JSON = frozenset({"metrics", "labels", "context", "features"})
+_REQUIRED = ("source", "run_id", "tool", "status", "text", "reflection_source", "embedding_model")
+_OPTIONAL = ("task_id", "agent_id", "model", "call_id", "error_type", "error_message", "chain", "token_pair", "regime")
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False, metadata=_PRIMARY_KEY),
+        *(pa.field(name, pa.string(), nullable=False) for name in _REQUIRED),
+        *(pa.field(name, pa.string()) for name in _OPTIONAL),
+        *(pa.field(name, pa.string(), nullable=False) for name in ("args_json", "outcome_json", *sorted(_JSON))),
+        pa.field("started_at", _TIME, nullable=False),
+        pa.field("ended_at", _TIME),
+        pa.field("time_given", pa.bool_(), nullable=False),
+        pa.field("seq", pa.int64()),
+        pa.field("reward", pa.float64()),
+        pa.field("importance", pa.float64(), nullable=False),
+        pa.field("taint", pa.float64(), nullable=False),
+        pa.field("redactions", pa.int32(), nullable=False),
+        pa.field("log_partition", pa.int32(), nullable=False),
+        pa.field("log_offset", pa.int64(), nullable=False),
+        pa.field("schema_version", pa.int32(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32(), DIMENSIONS), nullable=False),
+    ]
+)
+_FIELDS = [name for name in SCHEMA.names if name != "vector"]
+
+Vectors = NDArray[np.float32]
+Position = tuple[int, int]
+"""Partition and offset in `tool-calls`."""
+
+
+class NoEpisodes(LookupError):
+    """There is no table of episodes in the folder yet."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An episode and how well it answers: the sum of 1 / (60 + rank) over the two rankings, at most about .033."""
+
+    episode: Episode
+    score: float
+
+
+class EpisodeStore:
+    """An open table. Every call sees what other processes have committed before it."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    @classmethod
+    def create(cls, folder: Path) -> "EpisodeStore":
+        """Open the table for writing; make it, with its indexes, where there is none."""
+        folder.mkdir(parents=True, exist_ok=True)
+        store = cls(_connect(folder).create_table(TABLE, schema=SCHEMA, exist_ok=True))
+        indexed = {index.columns[0] for index in store._table.list_indices()}
+        for column, config in (("id", BTree()), ("text", FTS())):
+            if column not in indexed:
+                store._table.create_index(column, config=config)
+        return store
+
+    @classmethod
+    def open(cls, folder: Path) -> "EpisodeStore":
+        """Open the table for reading. Raises NoEpisodes where there is none."""
+        if not (folder / f"{TABLE}.lance").is_dir():
+            raise NoEpisodes(f"There are no episodes in {folder} yet: start `fluvial up` and publish tool calls.")
+        return cls(_connect(folder).open_table(TABLE))
+
+    def merge(self, episodes: Sequence[Episode], vectors: Vectors) -> int:
+        """Add the episodes whose ids are new; durable when it returns. Returns how many were added.
+
+        `vectors`: float32[len(episodes), 384]. Of one id twice in `episodes` the first counts.
+        """
+        firsts = {episode.id: place for place, episode in reversed(list(enumerate(episodes)))}
+        places = sorted(firsts.values())
+        rows = _to_arrow([episodes[place] for place in places], vectors[places])
+        result = self._table.merge_insert("id").when_not_matched_insert_all().execute(rows)
+        return int(result.num_inserted_rows)
+
+    def positions(self, ids: Iterable[str]) -> dict[str, Position]:
+        """Where in the log the stored episodes of these ids came from; ids that are not stored are left out."""
+        wanted = sorted(set(ids))
+        if not wanted:
+            return {}
+        columns = ["id", "log_partition", "log_offset"]
+        rows = self._table.search().where(col("id").isin(wanted)).select(columns).limit(len(wanted)).to_arrow()
+        return {row["id"]: (row["log_partition"], row["log_offset"]) for row in rows.to_pylist()}
+
+    def get(self, event_id: str) -> Episode | None:
+        rows = self._table.search().where(col("id") == lit(event_id)).select(_FIELDS).limit(1).to_arrow().to_pylist()
+        return _episode(rows[0]) if rows else None
+
+    def all(self) -> Iterator[Episode]:
+        """Every episode of one version of the table, in no order."""
+        for batch in self._table.search().select(_FIELDS).to_batches(1_024):
+            yield from map(_episode, batch.to_pylist())
+
+    def has_partition(self, partition: int) -> bool:
+        """Whether any stored episode came from this partition of `tool-calls`."""
+        return bool(self._table.count_rows(f"log_partition = {int(partition)}"))
+
+    def count(self) -> int:
+        return int(self._table.count_rows())
+
+    def search(
+        self,
+        vector: Vectors,
+        text: str,
+        *,
+        equal: Mapping[str, str] | None = None,
+        since: int | None = None,
+        limit: int = 10,
+    ) -> list[Found]:
+        """Episodes nearest to a query by meaning (cosine) or words (BM25), the two rankings fused (RRF), best first.
+
+        `vector` is float32[384], `text` not empty. `equal` names columns and the value each must have; `since` is a
+        `started_at` in microseconds UTC.
+        """
+        query = (
+            self._table.search(query_type="hybrid")
+            .vector(vector)
+            .text(MatchQuery(text, "text"))
+            .distance_type("cosine")
+        )
+        condition = _condition(equal or {}, since)
+        if condition is not None:
+            query = query.where(condition)
+        rows = query.select(_FIELDS).rerank(RRFReranker()).limit(limit).to_arrow().to_pylist()
+        found = [Found(_episode(row), row["_relevance_score"]) for row in rows]
+        return sorted(found, key=lambda one: (-one.score, -one.episode.started_at, one.episode.id))[:limit]
+
+    def maintain(self) -> bool:
+        """Compact, index and clean up if enough small pieces have come together; whether it was so.
+
+        Each merge adds a fragment, and merges slow down with fragments that no index covers. Compaction rewrites what
+        is not full, so the more rows there are, the more fragments are left to gather first.
+        """
+        stats = self._table.stats()
+        due = min(max(48, stats["num_rows"] // 500), 512)
+        if stats["fragment_stats"]["num_fragments"] < due:
+            return False
+        self._table.optimize(cleanup_older_than=KEPT_VERSIONS)
+        return True
+
+
+def _connect(folder: Path) -> Any:
+    session = lancedb.Session(index_cache_size_bytes=INDEX_CACHE_BYTES, metadata_cache_size_bytes=METADATA_CACHE_BYTES)
+    return lancedb.connect(str(folder), read_consistency_interval=timedelta(0), session=session)
+
+
+def _condition(equal: Mapping[str, str], since: int | None) -> Expr | None:
+    parts = [col(name) == lit(value) for name, value in equal.items()]
+    if since is not None:
+        parts.append(col("started_at") >= lit(_EPOCH + timedelta(microseconds=since)))
+    condition = None
+    for part in parts:
+        condition = part if condition is None else condition & part
+    return condition
+
+
+def _to_arrow(episodes: Sequence[Episode], vectors: Vectors) -> pa.Table:
+    columns: dict[str, Any] = {}
+    for name in _FIELDS:
+        values = [getattr(episode, name) for episode in episodes]
+        if name in _JSON:
+            values = [msgspec.json.encode(value).decode() for value in values]
+        kind = SCHEMA.field(name).type
+        columns[name] = pa.array(values, pa.int64()).cast(kind) if kind == _TIME else pa.array(values, kind)
+    flat = np.ascontiguousarray(vectors, np.float32).ravel()
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, DIMENSIONS)
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _episode(row: Mapping[str, Any]) -> Episode:
+    fields: dict[str, Any] = {}
+    for name in _FIELDS:
+        value = row[name]
+        if name in _JSON:
+            value = msgspec.json.decode(value)
+        elif isinstance(value, datetime):
+            value = (value - _EPOCH) // timedelta(microseconds=1)
+        fields[name] = value
+    return msgspec.convert(fields, Episode)

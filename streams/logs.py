@@ -1,0 +1,71 @@
+"""A worker's log: one line an event on stderr, the project's own through structlog, all others' in the same form."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+import structlog
+
+CHATTY = ("aiokafka", "mode", "faust")
+"""Logged from WARNING on, and each message at most once in `SECONDS`: aiokafka writes thousands of lines while a
+broker is away, Faust draws tables."""
+SECONDS = 30.0
+
+_SHARED: list[structlog.typing.Processor] = [
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+class Seldom(logging.Filter):
+    """Lets each message of the chatty loggers pass once in `SECONDS`, and then says how often it came meanwhile."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._passed: dict[tuple[str, str], float] = {}
+        self._held: dict[tuple[str, str], int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(CHATTY):
+            return True
+        which, now = (record.name, str(record.msg)), self._now()
+        if now - self._passed.get(which, -SECONDS) < SECONDS:
+            self._held[which] = self._held.get(which, 0) + 1
+            return False
+        self._passed[which] = now
+        if held := self._held.pop(which, 0):
+            record.msg, record.args = f"{record.getMessage()} (and {held} times before)", None
+        return True
+
+
+def configure(level: str) -> None:
+    """Send every log to stderr. Raises ValueError for a level that logging does not know."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Seldom())
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,94 @@
+"""How far the hops have come, as the state topics say: the last record of every transaction is its Progress."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fluvial.schemas.codec import decode
+from fluvial.schemas.progress import PROGRESS_KEY, Progress
+from fluvial.schemas.topics import HOPS, HopPlan
+from fluvial.streams.log_reader import LogReader
+
+LOOK = 2_000
+"""Offsets of a partition that are looked at one by one to tell records from ticks."""
+
+Place = tuple[str, int]
+"""A partition of a hop: the hop's name and the partition of its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a partition's last transaction said, and when it was committed (microseconds UTC; None: never)."""
+
+    progress: Progress
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HopStatus:
+    """One hop, all partitions together. `lag`: records of the source topic that are still to be handled.
+
+    Ticks and transaction marks are told from records within the first 2,000 offsets a partition; beyond, they count.
+    """
+
+    hop: str
+    read: int
+    emitted: int
+    dead: int
+    duplicate: int
+    late: int
+    lag: int
+    last_progress: int | None
+
+
+def marks(reader: LogReader, plans: Iterable[HopPlan], prefix: str = "") -> dict[Place, Mark]:
+    """The last mark of every partition of these hops; one that never committed stands at its beginning.
+
+    Raises BrokerAway, TopicMissing.
+    """
+    places = {
+        tp: (plan.name, tp.partition) for plan in plans for tp in reader.partitions(plan.state_topic.named(prefix))
+    }
+    found = dict.fromkeys(places.values(), Mark(Progress(resume=0), None))
+    for tp, record in reader.last(places, lambda r: r.key == PROGRESS_KEY).items():
+        found[places[tp]] = Mark(decode(record.value or b"", Progress), record.time)
+    return found
+
+
+def lags(
+    reader: LogReader, plans: Iterable[HopPlan], known: Mapping[Place, Mark], prefix: str = ""
+) -> dict[Place, int]:
+    """Records that wait in each partition of these hops' sources, as HopStatus.lag counts them."""
+    waiting: dict[Place, int] = {}
+    for plan in plans:
+        spans = reader.spans(reader.partitions(plan.source.named(prefix)))
+        near = {}
+        for tp, (first, end) in spans.items():
+            mark = known.get((plan.name, tp.partition))
+            start = max(first, mark.progress.resume if mark else 0)
+            near[tp] = (start, min(end, start + LOOK))
+            waiting[plan.name, tp.partition] = max(0, end - start - LOOK)
+        for record in reader.read(near):
+            waiting[plan.name, record.partition.partition] += not record.is_tick
+    return waiting
+
+
+def status(reader: LogReader, prefix: str = "") -> list[HopStatus]:
+    """Every hop in the river's order. Raises BrokerAway, TopicMissing."""
+    plans = HOPS.values()
+    known = marks(reader, plans, prefix)
+    waiting = lags(reader, plans, known, prefix)
+    return [_sum(plan.name, known, waiting) for plan in plans]
+
+
+def _sum(hop: str, known: Mapping[Place, Mark], waiting: Mapping[Place, int]) -> HopStatus:
+    own = [mark for (name, _), mark in known.items() if name == hop]
+    return HopStatus(
+        hop=hop,
+        read=sum(mark.progress.read for mark in own),
+        emitted=sum(mark.progress.emitted for mark in own),
+        dead=sum(mark.progress.dead for mark in own),
+        duplicate=sum(mark.progress.duplicate for mark in own),
+        late=sum(mark.progress.late for mark in own),
+        lag=sum(count for (name, _), count in waiting.items() if name == hop),
+        last_progress=max((mark.at for mark in own if mark.at is not None), default=None),
+    )
