@@ -8,8 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The first Python on the PATH that is new enough; `make setup PYTHON=/path/to/python3` names another.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+	$$p -c '$(NEW_ENOUGH)' 2>/dev/null && { command -v $$p; break; }; done)
 
 help:  ## say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -17,7 +18,7 @@ help:  ## say what there is
 setup: $(READY)  ## make .venv: everything pinned and checked by hash; nothing to do when it is there
 
 $(READY): requirements/dev.txt pyproject.toml
-	@test -n '$(PYTHON)' || { echo 'Fluvial needs Python 3.11 or newer, and none is on the PATH: install one, or name it with make setup PYTHON=/path/to/python3.' >&2; exit 1; }
+	@'$(or $(PYTHON),false)' -c '$(NEW_ENOUGH)' 2>/dev/null || { echo 'Fluvial needs Python 3.11 or newer, and $(or $(PYTHON),the PATH) has none: install one, or name it with make setup PYTHON=/path/to/python3.' >&2; exit 1; }
 	@echo "Making $(VENV) with $$('$(PYTHON)' --version); the first time this takes a minute or two."
 	@if command -v uv >/dev/null; then \
 		uv venv --quiet --allow-existing --python '$(PYTHON)' $(VENV); \
@@ -25,7 +26,7 @@ $(READY): requirements/dev.txt pyproject.toml
 		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 	else \
 		'$(PYTHON)' -m venv $(VENV); \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements/dev.txt; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	fi
 	@touch $@
@@ -37,7 +38,7 @@ lock:  ## write requirements/*.txt and streams/broker_jars.lock anew from pyproj
 	echo 'hatchling' | uv pip compile $(LOCK) - -c requirements/dev.txt -o requirements/build.txt
 	$(MAKE) setup
 	$(BIN)/python requirements/lock_jars.py
-LOCK := --quiet --no-header --universal --python-version 3.11 --generate-hashes --only-binary :all:
+LOCK := --quiet --no-header --universal --python-version 3.11 --generate-hashes
 
 demo: setup  ## a real market, agents that trade on it, and what is learnt: about two minutes
 	@$(BIN)/python examples/demo/run.py

@@ -21,7 +21,7 @@ from fluvial.processors.decay import base_ttl
 from fluvial.schemas.claim import Claim
 from fluvial.schemas.drift_event import MetricKey
 from fluvial.schemas.ids import stable_id
-from fluvial.schemas.insight import Category, Insight, InsightOp, Kind, State
+from fluvial.schemas.insight import Category, Inapplicable, Insight, InsightOp, Kind, State
 
 START: Final = 0.6
 UP: Final = 0.1
@@ -32,10 +32,6 @@ FLOOR: Final = 0.3
 
 LIVE: Final[frozenset[State]] = frozenset({"candidate", "active"})
 DIRECTIVE: Final[Category] = "operator_directive"
-
-
-class Inapplicable(ValueError):
-    """The operation cannot be applied to what is known; the message says why."""
 
 
 def step(insights: Mapping[str, Insight], op: InsightOp) -> list[Insight]:

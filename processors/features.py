@@ -58,6 +58,7 @@ OUTCOME_METRICS = frozenset(
 
 _ARGUMENTS = 24
 _NODES = 2_000
+_PATH = 256
 _EXACT = 2**53
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}")
 _DATETIME = re.compile(_DATE.pattern + r"[T ]\d{1,2}:\d{2}\S*( ?[+-]\d{2}:?\d{2}| ?[A-Z]{1,4})?")
@@ -127,6 +128,8 @@ def _flatten(args: Any) -> tuple[dict[str, list[Scalar]], dict[str, int]]:
         if not waiting:
             break
         path, value = waiting.popleft()
+        if len(path) > _PATH or (isinstance(value, float) and not math.isfinite(value)):
+            continue
         if isinstance(value, dict) and value:
             waiting.extend((f"{path}.{str(key)[:SHORT]}", inner) for key, inner in value.items())
         elif isinstance(value, list | dict):
@@ -156,7 +159,9 @@ def _details(path: str, values: list[Scalar], previous_result: str) -> dict[str,
     if path.endswith("]") or "[]." in path:
         numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
         if numbers:
-            found |= {"max": max(numbers), "sum": math.fsum(numbers)}
+            found["max"] = max(numbers)
+            if math.isfinite(total := sum(numbers)):
+                found["sum"] = total
         masks = {_mask(text) for text in texts}
         if len(masks) == 1 and (mask := masks.pop()):
             found["mask"] = mask

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from fluvial.processors.secret_patterns import NAMED_IN_TEXT, NEEDLES_OF_NAMES, PATTERNS, SECRET_NAMES, secret_kind
 from fluvial.processors.seed_phrase import is_seed_phrase, seed_phrases
+from fluvial.schemas.codec import encode
 from fluvial.schemas.tool_call import ToolCall
 
 _TEXTS = ("error_message", "reflection", "error_type", "tool", "task_id", "agent_id", "model", "chain", "token_pair")
@@ -52,6 +53,11 @@ def redact_text(text: str) -> tuple[str, int]:
         spans += _named(text, lower)
     spans += [(start, end, "mnemonic") for start, end in seed_phrases(text)]
     return _cut_out(text, spans) if spans else (text, 0)
+
+
+def count_marks(call: ToolCall) -> int:
+    """How many secrets have been taken out of the call, here or before it was published."""
+    return encode(call).count(b"[redacted:")
 
 
 def _redact(value: Any, name: str) -> tuple[Any, int]:

@@ -48,6 +48,10 @@ class InsightOp(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="insi
     """Id of what caused it: a cluster, a drift event, an operator's request."""
 
 
+class Inapplicable(ValueError):
+    """The operation cannot be applied to what is known; the message says why."""
+
+
 class Insight(Struct, frozen=True, kw_only=True):
     """One lesson as it stands. Times in microseconds UTC; `alpha`, `beta` of a Beta posterior that the claim holds."""
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from fluvial.schemas.topics import ALL_TOPICS, FOREVER, Topic
 from fluvial.settings import Settings
@@ -83,10 +83,19 @@ def ensure_topics(broker: str, topics: Iterable[Topic] = ALL_TOPICS, prefix: str
 
 
 def delete_topics(broker: str, names: Sequence[str]) -> None:
-    """Delete these topics and their records. Raises BrokerAway, KafkaError (no such topic)."""
-    if names:
-        with _administration(broker, REQUEST_SECONDS) as admin:
-            admin.delete_topics(list(names))
+    """Delete these topics and their records, and return when they are gone.
+
+    Raises BrokerAway, KafkaError (no such topic, or not gone after 30 s).
+    """
+    if not names:
+        return
+    with _administration(broker, REQUEST_SECONDS) as admin:
+        admin.delete_topics(list(names))
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while set(names) & set(admin.list_topics()):  # the controller has forgotten them, brokers hear of it later
+            if time.monotonic() > deadline:
+                raise KafkaTimeoutError(f"not gone after {REQUEST_SECONDS:g} s: {', '.join(names)}")
+            time.sleep(0.05)
 
 
 def topic_names(broker: str) -> set[str]:
@@ -141,8 +150,10 @@ def _administration(broker: str, seconds: float) -> Iterator[KafkaAdminClient]:
         )
         yield admin
     except KafkaError as error:
-        if admin is None or error.retriable:
+        if admin is None:
             raise BrokerAway(f"No Kafka broker answers at {broker} ({type(error).__name__}). {_WHAT_TO_DO}") from error
+        if error.retriable:
+            raise BrokerAway(f"The Kafka broker at {broker} did not do in time what it was asked: {error}") from error
         raise
     finally:
         if admin is not None:

@@ -29,7 +29,7 @@ from fluvial.streams.broker_settings import (
     server_properties,
 )
 
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 """After kill -9 Kafka reads its newest segments again before it answers: a large log takes its time."""
 STOP_SECONDS = 15.0
 LAST_LINES = 6
@@ -65,11 +65,14 @@ class LocalBroker:
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        """Start the broker and return when it answers with its log recovered; start it again after it ended.
+        """Start the broker (again, if it ended) and return when it answers with its log recovered.
 
+        Harmless while it runs.
         Raises BrokerError: no Java or one too old, jars that cannot be fetched, a port in use, a folder that cannot be
         written or is in use, a broker that dies or does not answer.
         """
+        if self._process is not None and self.ended() is None:
+            return
         java, jars = find_java(self._java), fetch_jars()
         try:
             self._claim()
@@ -158,19 +161,23 @@ class LocalBroker:
         """Write the cluster's identity into a new log folder."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         tool = [str(java), "@java.args", "kafka.tools.StorageTool", "format"]
-        said = subprocess.run(
-            [*tool, f"--cluster-id={cluster}", "--config=server.properties"],
-            cwd=self.folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=START_SECONDS,
-            check=False,
-        )
-        if said.returncode != 0:
-            lines = said.stdout.decode("utf-8", "replace").splitlines()
-            raise BrokerError(f"Apache Kafka {KAFKA_VERSION} cannot prepare {self.folder / 'log'}:\n" + _last(lines))
+        try:
+            subprocess.run(
+                [*tool, f"--cluster-id={cluster}", "--config=server.properties"],
+                cwd=self.folder,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=START_SECONDS,
+                check=True,
+            )
+        except subprocess.SubprocessError as error:
+            lines = (getattr(error, "output", None) or b"").decode("utf-8", "replace").splitlines()
+            raise BrokerError(
+                f"Apache Kafka {KAFKA_VERSION} could not prepare {self.folder / 'log'} ({error}). "
+                f"Its last lines:\n{_last(lines)}"
+            ) from error
 
     def _wait_until_ready(self, address: str, begun: int) -> None:
         deadline = time.monotonic() + START_SECONDS

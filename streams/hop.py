@@ -166,6 +166,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         """Put the consumer where the state says, and wait anew for what had been read beyond it."""
         where = [TopicPartition(self.source, number) for number in sorted(mine)]
         beginnings = await self._consumer.beginning_offsets(where) if where else {}
+        ends = await self._consumer.end_offsets(where) if where else {}
         for place, beginning in beginnings.items():
             partition = self._partitions[place.partition]
             progress = partition.progress
@@ -173,6 +174,11 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                 raise Lost(
                     f"{self.source}[{place.partition}] begins at offset {beginning}, but this hop has only come to "
                     f"{progress.resume}: the records between were deleted before they were handled"
+                )
+            if progress.resume > ends[place]:
+                raise Lost(
+                    f"{self.source}[{place.partition}] ends at offset {ends[place]}, but this hop has come to "
+                    f"{progress.resume}: the topic has lost its newest records (a power cut?)"
                 )
             told = await self._consumer.committed(place)
             if told is not None and told > max(progress.resume, progress.muted_until):
@@ -251,11 +257,11 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         self, partition: Partition, epochs: Epochs[Arrival[Any]], messages: Sequence[ConsumerRecord]
     ) -> AsyncIterator[Turn]:
         """Turns over aligned epochs; a turn ends once it has about a batch."""
-        turn = partition.turn()
         for message in messages:
             self._sort_in(epochs, message)
         end = messages[-1].offset + 1
-        handled = 0
+        muted = end <= partition.progress.muted_until
+        turn, handled = partition.turn(muted), 0
         for arrivals, tick in epochs.ready():
             turn.reach(plain=epochs.plain)
             first = epochs.first_waiting()
@@ -264,7 +270,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             handled += 1 + len(arrivals)
             if handled >= BATCH:
                 yield turn
-                turn, handled = partition.turn(), 0
+                turn, handled = partition.turn(muted), 0
         if handled or turn.outputs:
             yield turn
 

@@ -19,6 +19,7 @@ from mode import Service
 from msgspec.structs import replace
 
 from fluvial.processors.embed import Embedder
+from fluvial.processors.expel import step
 from fluvial.processors.redact import redact_text
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.progress import Progress
@@ -56,7 +57,7 @@ class Shelf:
         self._writing = Lock()
         self._changed_at: float | None = 0.0
         """When the oldest change that is not in the snapshot was made; None: it has everything."""
-        self.insights = Insights(live, embed)
+        self.insights = Insights(live, step, embed)
         self._quack = self._serve(live.parent, quack_port)
 
     def _serve(self, folder: Path, port: int) -> Quack | None:

@@ -5,19 +5,20 @@ call is: the row of this very position is our own earlier attempt, one of anothe
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
+import structlog
 from msgspec.structs import replace
 
 from fluvial.processors.decay import importance
 from fluvial.processors.embed import MODEL_ID, Embedder
 from fluvial.processors.features import features
-from fluvial.processors.redact import redact
+from fluvial.processors.redact import count_marks, redact
 from fluvial.processors.reflect import reflect
 from fluvial.processors.run_context import NEW_RUN, RunState, idle_runs, step
+from fluvial.processors.validate import problem_of
 from fluvial.schemas.codec import encode
 from fluvial.schemas.episode import Episode, stream_key
 from fluvial.schemas.progress import Progress
@@ -28,15 +29,29 @@ from fluvial.sinks.episodes import EpisodeStore, Position
 from fluvial.streams.hop import Hop, Item
 from fluvial.streams.turn import Arrival, Turn
 
-RUNS_KEPT = 20_000
-"""Runs whose context a partition keeps, and how long after their last call (microseconds of tick time)."""
+log = structlog.get_logger(__name__)
+
+RUNS_KEPT = 5_000
+"""Runs whose context a partition keeps."""
 RUN_IDLE = 7 * 86_400 * 1_000_000
+"""How long a run's context is kept after its last call, microseconds of tick time."""
 SWEEP = 3_600 * 1_000_000
 """Idle runs are looked for once in so many microseconds of tick time."""
+LONGEST_SENT = 32_768
+"""Characters of arguments and of outcome that go on in the topic; the store has them whole."""
 
 
-class Unusable(ValueError):
-    """A call that is well formed and still cannot be landed; the message says why."""
+class Landing(NamedTuple):
+    """A call that can land: redacted, with its id, from its place in the log."""
+
+    call: ToolCall
+    partition: int
+    offset: int
+    timestamp: int
+
+    @property
+    def position(self) -> Position:
+        return self.partition, self.offset
 
 
 class Land(Hop):
@@ -47,11 +62,21 @@ class Land(Hop):
     def __init__(self, broker: str, *, episodes: Path, **hop: Any) -> None:
         super().__init__(broker, **hop)
         self._folder = episodes
+        self._maintenance: asyncio.Task[None] | None = None
+
+    def load(self) -> None:
+        """Open the store and load the model. Raises ModelUnusable, OSError."""
+        self._store = EpisodeStore.create(self._folder)
+        self._embedder = Embedder()
 
     async def on_start(self) -> None:
-        self._store = await asyncio.to_thread(EpisodeStore.create, self._folder)
-        self._embedder = await asyncio.to_thread(Embedder)
+        await asyncio.to_thread(self.load)
         await super().on_start()
+
+    async def on_stop(self) -> None:
+        await super().on_stop()
+        if self._maintenance is not None:
+            await self._maintenance
 
     async def stored_progress(self, partition: int) -> Progress | None:
         """The beginning where the store has nothing of this partition, so that an emptied store is filled again."""
@@ -62,106 +87,126 @@ class Land(Hop):
         if arrivals:
             await asyncio.to_thread(self._land, turn, arrivals)
         if items and isinstance(items[-1], Tick):
-            await asyncio.to_thread(self._tick, turn, items[-1])
+            await asyncio.to_thread(_forget_idle_runs, turn, items[-1])
+            self._maintain_if_owner(turn.partition)
 
     def _land(self, turn: Turn, arrivals: Sequence[Arrival[ToolCall]]) -> None:
-        usable: list[tuple[Arrival[ToolCall], ToolCall, int]] = []
-        for arrival in arrivals:
-            try:
-                usable.append((arrival, *_prepared(arrival)))
-            except Unusable as error:
-                turn.dead_letter(arrival, str(error))
+        usable = list(_usable(turn, arrivals))
+        stored = self._store.positions(landing.call.event_id for landing in usable)
+        landings = _firsts(turn, usable, stored)
         runs = turn.table("runs", RunState)
-        episodes: list[Episode] = []
-        known = self._store.positions(call.event_id for _, call, _ in usable)
-        for arrival, call, redactions in usable:
-            if known.setdefault(call.event_id, _place(arrival)) != _place(arrival):
-                turn.count("duplicate")
-                continue
-            run = arrival.key or f"{call.source}|{call.run_id}"
-            before = runs.get(run, NEW_RUN)
-            context, runs[run] = step(before, call, turn.now)
-            text, source = reflect(call)
-            episodes.append(
-                Episode(
-                    id=call.event_id,
-                    source=call.source,
-                    run_id=call.run_id,
-                    tool=call.tool,
-                    status=call.status,
-                    started_at=call.started_at or 0,
-                    text=text,
-                    reflection_source=source,
-                    embedding_model=MODEL_ID,
-                    log_partition=arrival.partition,
-                    log_offset=arrival.offset,
-                    ended_at=call.ended_at,
-                    time_given=arrival.record.started_at is not None,
-                    task_id=call.task_id,
-                    agent_id=call.agent_id,
-                    model=call.model,
-                    seq=call.seq,
-                    call_id=call.call_id,
-                    error_type=call.error_type,
-                    error_message=call.error_message,
-                    chain=call.chain,
-                    token_pair=call.token_pair,
-                    labels=call.labels,
-                    metrics=call.metrics,
-                    reward=call.reward,
-                    args_json=encode(call.args).decode(),
-                    outcome_json=encode(call.result).decode(),
-                    importance=importance(call.metrics.get("pnl_bps", 0.0), 0),
-                    redactions=redactions,
-                    taint=1.0 - call.source_trust,
-                    context=context,
-                    features=features(call, context, before),
-                )
-            )
-        self._merge(turn, episodes)
+        episodes, changed = _episodes(landings, runs, turn.now)
+        new = [episode for episode in episodes if episode.id not in stored]
+        if new and self._store.merge(new, self._embedder.embed([one.text for one in new])) < len(new):
+            # Another partition has taken some of these ids since we looked.
+            landings = _firsts(turn, landings, self._store.positions(one.id for one in episodes))
+            episodes, changed = _episodes(landings, runs, turn.now)
+        runs.update(changed)
         for episode in episodes:
-            turn.emit(EPISODES, stream_key(episode.tool, episode.chain, episode.token_pair), episode)
+            turn.emit(EPISODES, stream_key(episode.tool, episode.chain, episode.token_pair), _to_send(episode))
 
-    def _merge(self, turn: Turn, episodes: list[Episode]) -> None:
-        """Make the episodes durable; those whose id another partition has taken in between leave the list."""
-        if not episodes:
-            return
-        self._store.merge(episodes, self._embedder.embed([episode.text for episode in episodes]))
-        stored = self._store.positions(episode.id for episode in episodes)
-        lost = [episode for episode in episodes if stored[episode.id] != (episode.log_partition, episode.log_offset)]
-        for episode in lost:
-            episodes.remove(episode)
-            turn.count("duplicate")
+    def _maintain_if_owner(self, partition: int) -> None:
+        """One worker looks after the store, beside its work: the one that has the first partition."""
+        if partition == 0 and (self._maintenance is None or self._maintenance.done()):
+            self._maintenance = asyncio.create_task(self._maintain())
 
-    def _tick(self, turn: Turn, tick: Tick) -> None:
-        swept = turn.table("swept", int)
-        if tick.at - swept.get("", 0) >= SWEEP:
-            swept[""] = tick.at
-            runs = turn.table("runs", RunState)
-            for run in idle_runs({name: runs[name].touched for name in runs}, tick.at, RUN_IDLE, RUNS_KEPT):
-                del runs[run]
-        if turn.partition == 0:
-            self._store.maintain()
+    async def _maintain(self) -> None:
+        try:
+            await asyncio.to_thread(self._store.maintain)
+        except (RuntimeError, OSError) as error:  # what LanceDB raises; nothing is lost, the next tick tries again
+            log.warning("the episode store could not be maintained", error=str(error))
 
 
-def _place(arrival: Arrival[Any]) -> Position:
-    return arrival.partition, arrival.offset
+def _usable(turn: Turn, arrivals: Sequence[Arrival[ToolCall]]) -> Iterator[Landing]:
+    """The calls that can land; the others become dead letters."""
+    for arrival in arrivals:
+        if problem := problem_of(arrival.record):
+            turn.dead_letter(arrival, problem)
+            continue
+        call, _ = redact(replace(arrival.record, event_id=event_id_of(arrival.record)))
+        yield Landing(call, arrival.partition, arrival.offset, arrival.timestamp)
 
 
-def _prepared(arrival: Arrival[ToolCall]) -> tuple[ToolCall, int]:
-    """The call with its id and time, redacted, and the number of redactions. Raises Unusable."""
-    call = arrival.record
-    if not call.tool.strip():
-        raise Unusable("the name of the tool is blank: give the tool that was called")
-    if call.started_at is not None and call.ended_at is not None and call.ended_at < call.started_at:
-        raise Unusable("the call ends before it starts: check started_at and ended_at (microseconds UTC)")
-    try:
-        event_id = event_id_of(call)
-        call, redactions = redact(call)
-        encode(call)
-    except RecursionError as error:
-        raise Unusable("arguments or result are nested too deeply") from error
-    except msgspec.MsgspecError as error:
-        raise Unusable(f"the call cannot be written as JSON: {error}") from error
-    started_at = arrival.timestamp if call.started_at is None else call.started_at
-    return replace(call, event_id=event_id, started_at=started_at), redactions
+def _firsts(turn: Turn, landings: Sequence[Landing], stored: Mapping[str, Position]) -> list[Landing]:
+    """Those that have their id first, or had it already in an earlier attempt; the others are counted."""
+    owners = dict(stored)
+    firsts = [one for one in landings if owners.setdefault(one.call.event_id, one.position) == one.position]
+    if len(firsts) < len(landings):
+        turn.count("duplicate", len(landings) - len(firsts))
+    return firsts
+
+
+def _episodes(
+    landings: Sequence[Landing], runs: Mapping[str, RunState], now: int
+) -> tuple[list[Episode], dict[str, RunState]]:
+    """An episode a landing, each in the context of the run's calls before it, and the runs as they are afterwards."""
+    changed: dict[str, RunState] = {}
+    episodes = []
+    for landing in landings:
+        run = f"{landing.call.source}|{landing.call.run_id}"
+        before = changed.get(run) or runs.get(run, NEW_RUN)
+        episode, changed[run] = _episode(landing, before, now)
+        episodes.append(episode)
+    return episodes, changed
+
+
+def _episode(landing: Landing, before: RunState, now: int) -> tuple[Episode, RunState]:
+    call = landing.call
+    context, after = step(before, call, now)
+    text, reflection_source = reflect(call)
+    episode = Episode(
+        id=call.event_id,
+        source=call.source,
+        run_id=call.run_id,
+        tool=call.tool,
+        status=call.status,
+        started_at=landing.timestamp if call.started_at is None else call.started_at,
+        text=text,
+        reflection_source=reflection_source,
+        embedding_model=MODEL_ID,
+        log_partition=landing.partition,
+        log_offset=landing.offset,
+        ended_at=call.ended_at,
+        time_given=call.started_at is not None,
+        task_id=call.task_id,
+        agent_id=call.agent_id,
+        model=call.model,
+        seq=call.seq,
+        call_id=call.call_id,
+        error_type=call.error_type,
+        error_message=call.error_message,
+        chain=call.chain,
+        token_pair=call.token_pair,
+        labels=call.labels,
+        metrics=call.metrics,
+        reward=call.reward,
+        args_json=encode(call.args).decode(),
+        outcome_json=encode(call.result).decode(),
+        importance=importance(call.metrics.get("pnl_bps", 0.0), 0),
+        redactions=count_marks(call),
+        taint=1.0 - call.source_trust,
+        context=context,
+        features=features(call, context, before),
+    )
+    return episode, after
+
+
+def _to_send(episode: Episode) -> Episode:
+    """The episode as the hops behind need it: long arguments and outcomes cut, so that it fits into a record."""
+    return replace(episode, args_json=_cut(episode.args_json), outcome_json=_cut(episode.outcome_json))
+
+
+def _cut(json: str) -> str:
+    if len(json) <= LONGEST_SENT:
+        return json
+    return encode({"cut": True, "characters": len(json), "begins": json[:1_000]}).decode()
+
+
+def _forget_idle_runs(turn: Turn, tick: Tick) -> None:
+    swept = turn.table("swept", int)
+    if tick.at - swept.get("", 0) < SWEEP:
+        return
+    swept[""] = tick.at
+    runs = turn.table("runs", RunState)
+    for run in idle_runs({name: runs[name].touched for name in runs}, tick.at, RUN_IDLE, RUNS_KEPT):
+        del runs[run]

@@ -93,9 +93,11 @@ class Partition:
         finally:
             await reader.stop()
 
-    def turn(self) -> Turn:
+    def turn(self, muted: bool = False) -> Turn:
         """A turn on top of the committed progress."""
-        return Turn(self.plan.name, self.number, self.state, self.progress)
+        turn = Turn(self.plan.name, self.number, self.state, self.progress)
+        turn.muted = muted
+        return turn
 
     async def commit(self, turn: Turn) -> None:
         """Write state, outputs and progress as one transaction.

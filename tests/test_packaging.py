@@ -43,7 +43,8 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def sources(folder: Path) -> Iterator[str]:
+def sources() -> Iterator[str]:
+    """The files of the rooms, as they are named in an archive."""
     for room in ROOMS:
         for file in (ROOT / room).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
@@ -63,7 +64,7 @@ def test_the_links_are_the_only_ones() -> None:
 
 
 def test_the_wheel_holds_every_room_as_real_files_and_nothing_beside_fluvial(installed: Path) -> None:
-    assert set(sources(installed)) <= {str(file.relative_to(installed)) for file in installed.rglob("*")}
+    assert set(sources()) <= {str(file.relative_to(installed)) for file in installed.rglob("*")}
     assert not any(file.is_symlink() for file in installed.rglob("*"))
     assert {file.name.partition("-")[0] for file in installed.iterdir()} == {"fluvial"}
 
@@ -71,7 +72,7 @@ def test_the_wheel_holds_every_room_as_real_files_and_nothing_beside_fluvial(ins
 def test_the_source_distribution_holds_every_room_as_real_files(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         files = {member.name.partition("/")[2] for member in archive.getmembers() if member.isreg()}
-    assert set(sources(ROOT)) <= files
+    assert set(sources()) <= files
     assert {"pyproject.toml", "README.md", "LICENSE"} <= files
 
 

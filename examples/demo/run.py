@@ -41,6 +41,7 @@ AHEAD = 400
 READY_SECONDS = 120.0
 DRAIN_SECONDS = 120.0
 MARK = "made by the Fluvial demo"
+COLUMNS = 40
 SHADES = "▁▂▃▄▅▆▇█"
 
 console = Console()
@@ -112,7 +113,7 @@ def _until_ready(process: subprocess.Popen[bytes], data: Path) -> None:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise subprocess.CalledProcessError(process.returncode, ["fluvial", "up"], stderr=_last(data / "up.log"))
-        if (data / "kafka" / "address").is_file() and "ready" in (data / "up.log").read_text():
+        if (data / "kafka" / "address").is_file() and "all hops run" in (data / "up.log").read_text():
             return
         time.sleep(0.2)
     raise TimeoutError(f"The river was not ready after {READY_SECONDS:.0f} s.")
@@ -164,14 +165,17 @@ def report(market: Market, published: int) -> None:
     landed = status["land"]["in"] - status["land"]["dead"] - status["land"]["duplicate"]
     console.print(f"[bold]{published:,} calls published, {landed:,} landed as episodes.[/bold]\n")
     _show_market(market)
-    _show_drift(fluvial_json("alerts"))
+    alerts = fluvial_json("alerts")
+    _show_drift(alerts)
     _show_lessons(fluvial_json("insights"))
     _show_downvotes(
+        {alert["drift"]["event_id"]: alert["drift"]["key"]["metric"] for alert in alerts},
         fluvial_json(
             "sql",
-            "SELECT i.content, o.before, o.after, o.at FROM operations o JOIN insights i ON i.id = o.insight_id "
+            "SELECT i.content, o.cause, c.confidence_before, c.confidence_after FROM operations o "
+            "JOIN changes c USING (op_id) JOIN insights i ON i.id = c.insight_id "
             "WHERE o.op = 'DOWNVOTE' AND o.reason = 'drift' ORDER BY o.at, i.content",
-        )
+        ),
     )
 
 
@@ -183,7 +187,7 @@ def _show_market(market: Market) -> None:
         ("depth in USD", market.depth_usd),
     ):
         few = values[FIRST_MINUTE:]
-        few = few[: len(few) // 60 * 60].reshape(-1, len(few) // 60).mean(axis=1)
+        few = few[: len(few) // COLUMNS * COLUMNS].reshape(COLUMNS, -1).max(axis=1)
         low, high = float(few.min()), float(few.max())
         line = "".join(SHADES[int((value - low) / (high - low) * 7.999)] for value in few)
         grid.add_row(name, line, f"{low:,.0f} to {high:,.0f}")
@@ -200,11 +204,12 @@ def _show_drift(alerts: list[dict[str, Any]]) -> None:
     for alert in alerts:
         drift = alert["drift"]
         key = drift["key"]
+        level = "mean" if key["metric"] == "error_rate" else "median"
         table.add_row(
             key["tool"],
             key["metric"],
-            f"{drift['before']['median']:.4g}",
-            f"{drift['after']['median']:.4g}",
+            f"{drift['before'][level]:.4g}",
+            f"{drift['after'][level]:.4g}",
             _moment(drift["change_time"]["est"]),
             alert["severity"],
         )
@@ -219,10 +224,11 @@ def _show_lessons(insights: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def _show_downvotes(rows: list[dict[str, Any]]) -> None:
-    table = Table("before", "after", "lesson", title="What drift has downvoted", title_justify="left")
+def _show_downvotes(metric_of: dict[str, str], rows: list[dict[str, Any]]) -> None:
+    table = Table("drift of", "confidence", "lesson", title="What drift has downvoted", title_justify="left")
     for row in rows:
-        table.add_row(f"{row['before']:.2f}", f"{row['after']:.2f}", row["content"])
+        confidence = f"{row['confidence_before']:.2f} to {row['confidence_after']:.2f}"
+        table.add_row(metric_of.get(row["cause"], row["cause"]), confidence, row["content"])
     console.print(table)
 
 

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 BROKER_SECONDS = 10.0
 """How long a broker that was named may take to answer."""
 
-FRUGAL = {"MALLOC_ARENA_MAX": "2"}
-"""Workers are threads of several libraries: one arena each would cost a hundred megabytes."""
-
 
 def register(app: typer.Typer) -> None:
     @app.command()
@@ -81,7 +78,7 @@ def _run(settings: "Settings", groups: dict[str, tuple[str, ...]], terminal: "Te
         address = settings.broker_address()
         ensure_topics(address, prefix=settings.topic_prefix)
         terminal.begin(settings, address, groups)
-        environment = {"FLUVIAL_DATA": str(settings.data), "FLUVIAL_BROKER": address, **FRUGAL}
+        environment = {"FLUVIAL_DATA": str(settings.data), "FLUVIAL_BROKER": address}
         children = [
             Child(name, worker_command(hops), settings.logs / f"{name}.log", environment)
             for name, hops in groups.items()
@@ -93,12 +90,12 @@ def _run(settings: "Settings", groups: dict[str, tuple[str, ...]], terminal: "Te
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """SIGTERM and a closed terminal do what Ctrl-C does."""
+    """SIGTERM and a closed terminal do what Ctrl-C does, which works for a job in the background too."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from support.lessons import add, apply, embed, op
+from support.lessons import add, apply, op, opened
 from typer.testing import CliRunner
 
 from fluvial.cli import app
@@ -16,7 +16,6 @@ from fluvial.cli.digest import fingerprint
 from fluvial.schemas.episode import Episode
 from fluvial.schemas.insight import InsightOp
 from fluvial.sinks.episodes import EpisodeStore
-from fluvial.sinks.insights import Insights
 from fluvial.sinks.quack import Quack
 from fluvial.sinks.snapshot import write_snapshot
 
@@ -44,7 +43,7 @@ def remember(data: Path, episodes: Sequence[Episode] = (), ops: Sequence[Insight
     for start in range(0, len(episodes), batch):
         part = episodes[start : start + batch]
         store.merge(part, np.zeros((len(part), 384), np.float32))
-    insights = Insights(data / "keep" / "live.duckdb", embed)
+    insights = opened(data / "keep" / "live.duckdb")
     for start in range(0, len(ops), batch):
         apply(insights, ops[start : start + batch], start)
     write_snapshot(insights.cursor(), data / "insights.duckdb", data / "keep" / "scratch")
@@ -83,7 +82,7 @@ def test_any_difference_in_what_is_remembered_shows(tmp_path: Path) -> None:
 
 def test_it_is_the_same_while_keep_runs(tmp_path: Path) -> None:
     before = digest(remember(tmp_path))
-    store = Insights(tmp_path / "keep" / "live.duckdb", embed)
+    store = opened(tmp_path / "keep" / "live.duckdb")
     quack = Quack(store.cursor(), tmp_path / "keep", 0, tmp_path / "keep" / "scratch")
     assert digest(tmp_path) == before
     apply(store, [op("UPVOTE", "i2", 9)], first=3)

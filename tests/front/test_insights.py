@@ -5,19 +5,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.lessons import add, apply, embed, op
+from support.lessons import add, apply, op, opened
 from typer.testing import CliRunner
 
 from fluvial.cli import app
 from fluvial.schemas.insight import Insight
-from fluvial.sinks.insights import Insights
 from fluvial.sinks.snapshot import write_snapshot
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    store = Insights(folder / "keep" / "live.duckdb", embed)
+    store = opened(folder / "keep" / "live.duckdb")
     ops = [add("a"), add("b"), add("c", tool="bridge"), add("gone"), op("REJECT", "gone", 2)]
     ops += [op("UPVOTE", "b", 2), op("UPVOTE", "b", 3), op("DOWNVOTE", "c", 2)]
     ops += [op("DIRECTIVE", "rule", 4, reason="operator", content="Never on Sundays.")]

@@ -5,12 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.lessons import add, apply, embed, op
+from support.lessons import add, apply, op, opened
 from typer.testing import CliRunner
 
 from fluvial.cli import app
 from fluvial.cli.sql import distinct, plain
-from fluvial.sinks.insights import Insights
 from fluvial.sinks.quack import Quack
 from fluvial.sinks.snapshot import write_snapshot
 
@@ -19,7 +18,7 @@ from fluvial.sinks.snapshot import write_snapshot
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder whose worker has stopped."""
     folder = tmp_path_factory.mktemp("data")
-    store = Insights(folder / "keep" / "live.duckdb", embed)
+    store = opened(folder / "keep" / "live.duckdb")
     apply(store, [add("i1", 1_700_000_000_000_000), add("i2"), op("UPVOTE", "i1", 2)])
     write_snapshot(store.cursor(), folder / "insights.duckdb", folder / "keep" / "scratch")
     store.close()
@@ -56,7 +55,7 @@ def test_with_json_there_is_one_object_a_row(data: Path) -> None:
 
 
 def test_while_keep_runs_the_live_insights_answer(tmp_path: Path) -> None:
-    store = Insights(tmp_path / "keep" / "live.duckdb", embed)
+    store = opened(tmp_path / "keep" / "live.duckdb")
     quack = Quack(store.cursor(), tmp_path / "keep", 0, tmp_path / "keep" / "scratch")
     apply(store, [add("i1")])
     result = run(tmp_path, "SELECT id FROM insights", "--json")

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from fluvial.cli import app
 from fluvial.cli.trace import TOLD
+from fluvial.processors.expel import step
 from fluvial.schemas.alert import Alert
 from fluvial.schemas.cluster import Cluster, Row
 from fluvial.schemas.dead_letter import DeadLetter, dead_letter_id
@@ -187,7 +188,7 @@ class TestCommand:
     def data(self, tmp_path: Path) -> Path:
         vectors = np.eye(1, DIMENSIONS, dtype=np.float32)
         EpisodeStore.create(tmp_path / "episodes").merge([episode()], vectors)
-        insights = Insights(tmp_path / "insights.duckdb", lambda texts: np.repeat(vectors, len(texts), axis=0))
+        insights = Insights(tmp_path / "insights.duckdb", step, lambda texts: np.repeat(vectors, len(texts), axis=0))
         add = op("o-1", "ADD", "i-1", ID)
         add = msgspec.structs.replace(add, content="A low tolerance fails.", category="slippage", kind="tool")
         insights.commit(insights.fold([(0, add)]), Progress(resume=1))

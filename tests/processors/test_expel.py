@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluvial.processors.expel import ACTIVE_FROM, FLOOR, LIVE, Inapplicable, fold, rests_on, step, targets
+from fluvial.processors.expel import ACTIVE_FROM, FLOOR, LIVE, fold, rests_on, step, targets
 from fluvial.schemas.claim import Atom, Claim
 from fluvial.schemas.drift_event import MetricKey
-from fluvial.schemas.insight import Insight, InsightOp, Operation
+from fluvial.schemas.insight import Inapplicable, Insight, InsightOp, Operation
 
 CLAIM = Claim(
     source="desk",

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from msgspec.structs import replace
-from support.lessons import add, apply, drift, embed, folded, history, op
+from support.lessons import add, apply, drift, embed, folded, history, op, opened
 
 from fluvial.schemas.insight import Insight
 from fluvial.schemas.progress import Progress
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Insights]:
-    store = Insights(path, embed)
+    store = opened(path)
     yield store
     store.close()
 
@@ -39,7 +39,7 @@ def rows(store: Insights, query: str) -> list[tuple[object, ...]]:
 
 def reopened(path: Path) -> dict[str, Insight]:
     """What the file says after it was closed: read from the table, not from memory."""
-    store = Insights(path, embed)
+    store = opened(path)
     names = [str(name) for (name,) in rows(store, "SELECT id FROM insights")]
     insights = {name: insight for name in names if (insight := store.get(name)) is not None}
     store.close()
@@ -55,7 +55,7 @@ def test_the_table_has_the_columns_of_the_record_and_the_embedding() -> None:
 
 def test_a_long_history_comes_to_what_the_pure_fold_says(path: Path) -> None:
     ops = history(800)
-    store = Insights(path, embed)
+    store = opened(path)
     chance, at = random.Random(3), 0
     while at < len(ops):
         size = chance.choice([1, 20, 64, 200])
@@ -158,7 +158,7 @@ def test_the_progress_is_kept_even_when_nothing_was_folded(store: Insights, path
     store.close()
     with duckdb.connect(str(path)) as plain:
         assert plain.execute("SELECT count(*) FROM meta").fetchall() == [(2,)]
-    assert Insights(path, embed).progress() == told
+    assert opened(path).progress() == told
 
 
 def test_a_batch_that_cannot_be_written_changes_nothing(store: Insights) -> None:
@@ -174,7 +174,7 @@ def test_a_batch_that_cannot_be_written_changes_nothing(store: Insights) -> None
 
 
 def test_one_process_holds_the_file(store: Insights, path: Path) -> None:
-    code = "import sys; from support.lessons import *; Insights(Path(sys.argv[1]), embed)"
+    code = "import sys; from support.lessons import *; opened(Path(sys.argv[1]))"
     second = subprocess.run([sys.executable, "-c", code, path], env=_environment(), capture_output=True, text=True)
     assert second.returncode == 1
     assert f"InUse: {path} is open in another process: stop it first" in second.stderr
@@ -184,14 +184,14 @@ def test_a_damaged_file_is_said_with_what_to_do(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no database" * 1_000)
     with pytest.raises(Unreadable, match=r"not a valid DuckDB database file.*move it away: it is built anew"):
-        Insights(path, embed)
+        opened(path)
 
 
 def test_a_file_of_another_release_is_left_alone(store: Insights, path: Path) -> None:
     store.cursor().execute("UPDATE meta SET value = '99' WHERE name = 'schema_version'")
     store.close()
     with pytest.raises(Unreadable, match="schema version 99, this release writes 1"):
-        Insights(path, embed)
+        opened(path)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -212,7 +212,7 @@ def test_after_kill_9_at_any_moment_the_file_holds_the_fold_up_to_its_progress(p
         acknowledged = max([acknowledged, *map(int, folding.stdout.read().split())])
         folding.stdout.close()
         folding.wait()
-        store = Insights(path, embed)
+        store = opened(path)
         reached = store.progress().resume
         counted = rows(store, "SELECT count(*), count(DISTINCT op_id) FROM operations")
         texts = rows(store, "SELECT content, embedding FROM insights ORDER BY hash(id) LIMIT 50")

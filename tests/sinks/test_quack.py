@@ -9,10 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 from msgspec import json
-from support.lessons import add, apply, embed
+from support.lessons import add, apply, opened
 
 from fluvial.sinks.extensions import load
-from fluvial.sinks.insights import Insights
 from fluvial.sinks.insights_query import NoInsights, SqlError, ask
 from fluvial.sinks.quack import NOTE, TOKEN, Note, Quack
 from fluvial.sinks.snapshot import write_snapshot
@@ -23,7 +22,7 @@ class Live:
 
     def __init__(self, data: Path, port: int = 0) -> None:
         self.folder, self.snapshot = data / "keep", data / "insights.duckdb"
-        self.store = Insights(self.folder / "live.duckdb", embed)
+        self.store = opened(self.folder / "live.duckdb")
         self.scratch = self.folder / "scratch"
         self.quack = Quack(self.store.cursor(), self.folder, port, self.scratch)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.lessons import add, apply, drift, embed, op
+from support.lessons import add, apply, drift, op, opened
 
 from fluvial.sinks.insights import Insights
 from fluvial.sinks.snapshot import write_snapshot
@@ -16,7 +16,7 @@ from fluvial.sinks.snapshot import write_snapshot
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Insights]:
-    store = Insights(tmp_path / "keep" / "live.duckdb", embed)
+    store = opened(tmp_path / "keep" / "live.duckdb")
     yield store
     store.close()
 

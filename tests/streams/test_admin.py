@@ -70,7 +70,7 @@ def test_a_missing_topic_is_made_beside_those_that_exist(kafka: str, topic_prefi
         (replace(EPISODES, retention_ms=1_000), r"has retention\.ms=604800000, and Fluvial needs retention\.ms=1000\."),
         (
             replace(DEAD_LETTERS, compacted=True),
-            r"has cleanup\.policy=delete, and Fluvial needs cleanup\.policy=compac",
+            r"has cleanup\.policy=delete, and Fluvial needs cleanup\.policy=comp",
         ),
     ],
 )

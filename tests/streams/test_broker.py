@@ -15,7 +15,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from fluvial.schemas.topics import TOOL_CALLS
 from fluvial.streams import broker_jars
 from fluvial.streams.admin import BrokerAway, ensure_topics, wait_for_broker
-from fluvial.streams.broker import BrokerError, LocalBroker
+from fluvial.streams.broker import LocalBroker
+from fluvial.streams.broker_error import BrokerError
 
 PARENT = """
 import sys, threading, time
@@ -92,7 +93,10 @@ def test_a_second_start_goes_on_with_the_same_log_cluster_and_port(broker: Local
     broker.stop()
     assert broker.ended() == 143  # SIGTERM, after it closed its log
     broker.start()
+    pid = broker.pid
+    broker.start()
 
+    assert broker.pid == pid
     assert (broker.address, cluster_id(broker)) == (address, cluster)
     assert published(address) == [b"before"]
 

@@ -180,8 +180,8 @@ class Source(River):
             await producer.send(topic, encode(tick), partition=0, headers=headers)
         await producer.stop()
 
-    async def run(self, data: Path, kind: type[Keep] = Keep) -> Keep:
-        keep = keep_in(data, kind, self.broker, prefix=self.prefix, fatal=self.fatal.append)
+    async def run(self, data: Path, kind: type[Keep] = Keep, **own: Any) -> Keep:
+        keep = keep_in(data, kind, self.broker, prefix=self.prefix, fatal=self.fatal.append, **own)
         await keep.start()
         self._running.append(keep)
         return keep
@@ -215,6 +215,17 @@ async def test_on_a_broker_the_log_becomes_the_snapshot_and_dead_letters(source:
     letters = await source.read(DEAD_LETTERS)
     assert len({letter.id for letter in letters}) == len(letters) == progress.dead > 0
     assert source.fatal == []
+
+
+async def test_the_snapshot_follows_by_itself_while_operations_come(source: Source, tmp_path: Path) -> None:
+    await source.run(tmp_path, snapshot_seconds=0.1)
+    await source.write([add("i1")])
+
+    async def followed() -> bool:
+        return in_snapshot(tmp_path, "SELECT count(*) FROM insights") == [(1,)]
+
+    await source.has_read(1)
+    await source.until(followed)
 
 
 class DiesBeforeKafka(Keep):

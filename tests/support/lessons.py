@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fluvial.processors.expel import Inapplicable, step
+from fluvial.processors.expel import step
 from fluvial.schemas.claim import Atom, Claim
 from fluvial.schemas.drift_event import MetricKey
-from fluvial.schemas.insight import Insight, InsightOp, Operation
+from fluvial.schemas.insight import Inapplicable, Insight, InsightOp, Operation
 from fluvial.schemas.progress import Progress
 from fluvial.sinks.insights import Insights, Vectors
 
@@ -94,6 +94,11 @@ def after(insights: Mapping[str, Insight], one: InsightOp) -> dict[str, Insight]
         return {}
 
 
+def opened(path: Path) -> Insights:
+    """The store in a file, with the real fold and vectors without a model."""
+    return Insights(path, step, embed)
+
+
 def apply(store: Insights, ops: Sequence[InsightOp], first: int = 0) -> list[tuple[str, str]]:
     """Fold and commit; what became of each."""
     batch = store.fold(list(enumerate(ops, start=first)))
@@ -104,7 +109,7 @@ def apply(store: Insights, ops: Sequence[InsightOp], first: int = 0) -> list[tup
 def main(folder: Path, seed: int) -> None:
     """Go on where the store stands, in batches of changing size, with small transactions on the way."""
     ops = history(20_000, seed=1)
-    store = Insights(folder / "live.duckdb", embed)
+    store = opened(folder / "live.duckdb")
     store.cursor().execute("SET GLOBAL checkpoint_threshold = '256KB'")  # so that kills meet checkpoints too
     chance = random.Random(seed)
     at = store.progress().resume
