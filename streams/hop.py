@@ -66,6 +66,8 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         self._epochs: dict[int, Epochs[Arrival[Any]]] = {}
         self._lock = asyncio.Lock()
         self._group_told = 0.0
+        self._settled = False
+        """Whether every partition is where its state says: not between the loss of an assignment and the next one."""
         self._assignments = 0
 
     # What a hop is
@@ -140,12 +142,12 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         async with self._lock:
+            self._settled = False
             log.debug("partitions revoked", hop=self.plan.name, partitions=sorted(p.partition for p in revoked))
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         mine = {p.partition for p in assigned}
         async with self._lock:
-            self._assignments += 1
             try:
                 await self._close([p for p in self._partitions if p not in mine])
                 async with asyncio.timeout(OPEN_SECONDS):
@@ -155,6 +157,8 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                 log.exception("partitions not opened", hop=self.plan.name, partitions=sorted(mine))
                 self._fatal(f"{self.plan.name}: {self.source} {sorted(mine)} cannot be opened: {_said(error)}")
                 raise
+            self._assignments += 1
+            self._settled = True
         log.info("partitions opened", hop=self.plan.name, partitions=sorted(mine))
 
     async def _open(self, number: int) -> None:
@@ -205,9 +209,15 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                 assignment = self._assignments
                 fetched = await self._consumer.getmany(timeout_ms=200, max_records=FETCH)
                 async with self._lock:
-                    if assignment != self._assignments:
-                        continue  # fetched before a rebalance, which has put every partition back to its state
+                    if not self._settled:
+                        continue  # the end of the rebalance puts every partition back to its state
                     mine = self._consumer.assignment()
+                    if assignment != self._assignments:
+                        # Fetched across a rebalance, perhaps after it had put the partitions back: do that once more,
+                        # or what is dropped here would never be read again.
+                        if fetched:
+                            await self._go_on({where.partition for where in mine})
+                        continue
                     await asyncio.gather(
                         *(
                             self._take(self._partitions[where.partition], messages)

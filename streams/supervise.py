@@ -55,7 +55,7 @@ class Change:
     pause: float | None = None
     """Seconds until it is started again."""
     reason: str = ""
-    """The last line it said."""
+    """The last line it said, where it ended by itself."""
 
 
 @dataclass
@@ -150,7 +150,8 @@ class Supervisor:
     def _ended(self, kept: Kept, code: int, now: float) -> None:
         child = kept.child
         pause = kept.restarts.pause_after(now - kept.ready_at if kept.ready_at is not None else 0.0)
-        self._tell(Change(child.name, "ended", child.pid, code, pause, "".join(child.last_lines(1))))
+        reason = "".join(child.last_lines(1)).removeprefix("fluvial: ") if code > 0 else ""
+        self._tell(Change(child.name, "ended", child.pid, code, pause, reason))
         if pause is None:
             last_words = "\n".join(f"  {line}" for line in child.last_lines(12))
             raise GaveUp(f"{child.name} ended {TRIES} times in a row; see {child.log}. Its last lines:\n{last_words}")

@@ -1,14 +1,19 @@
 """fluvial search: episodes by meaning and by words."""
 
 import time
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fluvial.cli.output import WRONG_USE, Context, emit, fail, table
+from fluvial.cli.output import WRONG_USE, Context, emit, fail, moment, table
 from fluvial.cli.since import since_micros
 
+if TYPE_CHECKING:
+    from fluvial.schemas.episode import Episode
+
 Status = Literal["ok", "error"]
+SHOWN = 300
+"""Characters of a text in the table; --json has it whole."""
 
 
 def register(app: typer.Typer) -> None:
@@ -53,8 +58,13 @@ def register(app: typer.Typer) -> None:
                 emit({"score": one.score, **to_builtins(one.episode)})
         elif found:
             table(
-                ("score", "status", "tool", "episode", "event id"),
-                [(f"{o.score:.4f}", o.episode.status, o.episode.tool, o.episode.text, o.episode.id) for o in found],
+                ("score", "when", "status", "episode", "event id"),
+                [(f"{f.score:.4f}", moment(f.episode.started_at), *_words(f.episode), f.episode.id) for f in found],
             )
         else:
             typer.echo("No episode is like that." if not any(given.values()) and earliest is None else "None matches.")
+
+
+def _words(episode: "Episode") -> tuple[str, str]:
+    text = episode.text if episode.reflection_source == "template" else f"{episode.tool}: {episode.text}"
+    return episode.status, text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
