@@ -1,5 +1,6 @@
 """Delivery: a bounded buffer and one thread that brings records to Kafka, whatever the broker does meanwhile."""
 
+import encodings.idna  # noqa: F401  # else the first connection imports it, and a fork meanwhile keeps its lock for ever
 import logging
 import os
 import socket

@@ -12,6 +12,7 @@ become dead letters with the reason.
 import atexit
 import hashlib
 import inspect
+import logging
 import os
 import time
 import uuid
@@ -23,12 +24,12 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from fluvial.delivery import Delivery, Record
-from fluvial.plain import plain
+from fluvial.plain import plain, text
 from fluvial.prepare import Refused, prepare
+from fluvial.processors.dead_letter import dead_letter
 from fluvial.processors.redact import redact_text
 from fluvial.recording import Call, Run, current_call, current_run
 from fluvial.schemas.codec import encode
-from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.tool_call import ToolCall
 from fluvial.schemas.topics import DEAD_LETTERS, TOOL_CALLS
@@ -36,8 +37,7 @@ from fluvial.schemas.topics import DEAD_LETTERS, TOOL_CALLS
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OVERLAP = 4_096
-"""Read beyond what is kept of a refused record, so that no secret is cut in two before it is recognised."""
+log = logging.getLogger("fluvial.publish")
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,14 @@ class Publisher:
 
         `wait`: seconds to wait for room in the buffer, for programs that would rather be slow than lose a call.
         """
+        return self.take(call, lambda: call, wait)
+
+    def take(self, raw: ToolCall, finish: Callable[[], ToolCall], wait: float = 0.0) -> str | None:
+        """As `publish`, what `finish` makes of a raw call. Whatever goes wrong with its values, the call is refused."""
         try:
-            call, value = self.prepared(call)
-        except Refused as refused:
-            place = str(getattr(call, "source", "")), self._refused
-            self.refuse(encode(plain(call)), str(refused), place=place, event_id=str(getattr(call, "event_id", "")))
+            call, value = self.prepared(finish())
+        except Exception as error:  # noqa: BLE001 - foreign values may raise anything; it becomes a dead letter
+            self._refuse_call(raw, error)
             return None
         return call.event_id if self.send(call, value, wait) else None
 
@@ -128,18 +131,17 @@ class Publisher:
         """
         self._refused += 1
         topic, offset = place
-        kept, _ = redact_text(data[: KEEP_BYTES + _OVERLAP].decode(errors="replace"))
-        letter = DeadLetter(
+        letter = dead_letter(
             id=stable_id("dead-letter", topic, 0, offset, hashlib.blake2b(data, digest_size=16).hexdigest()),
             hop="publish",
             topic=topic,
             partition=0,
             offset=offset,
             reason=reason,
-            value=kept.encode()[:KEEP_BYTES].decode(errors="ignore"),
+            value=data,
+            key="",
             at=time.time_ns() // 1_000,
             event_id=event_id,
-            size=len(data),
         )
         return self._delivery.offer(Record(self._letters, b"publish", encode(letter)), wait)
 
@@ -245,10 +247,14 @@ class Publisher:
             outages=delivery.outages,
         )
 
-    def close(self, timeout: float | None = None) -> None:
-        """Deliver what is left, for at most `timeout` seconds (default `close_timeout`), and take no more."""
+    def close(self, timeout: float | None = None) -> bool:
+        """Deliver what is left, for at most `timeout` seconds (default `close_timeout`), and take no more.
+
+        True if all that was ever accepted is delivered; so again at a second call.
+        """
         atexit.unregister(self.close)
         self._delivery.close(self._close_timeout if timeout is None else timeout)
+        return self.flush(0)
 
     def __enter__(self) -> "Publisher":
         return self
@@ -257,6 +263,14 @@ class Publisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _refuse_call(self, call: Any, error: Exception) -> None:
+        words = text(error, str)
+        reason = words if isinstance(error, Refused) else f"{type(error).__name__}: {words}"
+        if not self._refused:
+            log.warning("A call was refused, see its dead letter: %s (said once)", redact_text(reason)[0])
+        source, event_id = (text(getattr(call, name, ""), str) for name in ("source", "event_id"))
+        self.refuse(encode(plain(call)), reason, place=(source, self._refused), event_id=event_id)
 
     def _run(self) -> Run:
         run = current_run.get()

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fluvial.plain import HEAD_CHARACTERS, plain, text
 from fluvial.schemas.tool_call import ToolCall
@@ -102,7 +103,7 @@ class Call:
         current_call.set(self._outer)
         if error is not None:
             self.fail(type(error).__name__, text(error, str))
-        call = ToolCall(
+        raw = ToolCall(
             **self._known,
             source=self._publisher.source,
             tool=self.tool,
@@ -110,15 +111,25 @@ class Call:
             result=_bounded(plain(self.result)),
             status="ok" if self.error_type is None else "error",
             error_type=self.error_type,
-            error_message=self.error_message and self.error_message[:HEAD_CHARACTERS],
+            error_message=self.error_message,
             started_at=self._started_at,
             ended_at=self._started_at + int(seconds * 1_000_000),
-            labels={str(name): str(value) for name, value in self.labels.items()},
-            metrics={"latency_ms": seconds * 1_000, **self.metrics},
+            labels=self.labels,
+            metrics=self.metrics,
             reward=self.reward,
             reflection=self.reflection,
         )
-        self.event_id = self._publisher.publish(call)
+        self.event_id = self._publisher.take(raw, lambda: _finished(raw, seconds * 1_000))
+
+
+def _finished(raw: ToolCall, latency_ms: float) -> ToolCall:
+    """The call in the types of its fields; raises whatever the agent's values raise."""
+    return replace(
+        raw,
+        error_message=raw.error_message and raw.error_message[:HEAD_CHARACTERS],
+        labels={str(name): str(value) for name, value in raw.labels.items()},
+        metrics={"latency_ms": latency_ms, **raw.metrics},
+    )
 
 
 def _bounded(value: Any) -> Any:

@@ -6,7 +6,7 @@ Only streams and the front desk read them.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LOCAL_BROKER = "127.0.0.1:9092"
@@ -34,6 +34,13 @@ def _web_address(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError("an address starts with http:// or https://")
     return text
+
+
+def _within_a_window(fewest: int, info: ValidationInfo) -> int:
+    most = info.data.get("window_episodes", fewest)
+    if fewest > most:
+        raise ValueError(f"a window is closed at {most} episodes (FLUVIAL_WINDOW_EPISODES), so no more can be required")
+    return fewest
 
 
 def _upper(value: object) -> object:
@@ -65,11 +72,11 @@ class Settings(BaseSettings):
     """Length of a window of episodes, in event time."""
     window_episodes: int = Field(default=100, ge=3)
     """A window with so many episodes is closed before its time."""
-    window_minimum: int = Field(default=3, ge=1)
-    """A window with fewer episodes is no cluster."""
+    window_minimum: Annotated[int, AfterValidator(_within_a_window)] = Field(default=3, ge=1)
+    """A window with fewer episodes is no cluster; not more than `window_episodes`."""
     lateness_seconds: float = Field(default=600.0, ge=0)
     """How long after its end, in event time, a window still takes episodes."""
-    snapshot_seconds: float = Field(default=30.0, gt=0)
+    snapshot_seconds: float = Field(default=30.0, gt=0, le=60)
     """Longest age of the snapshot `insights.duckdb` while operations come."""
     webhook_url: Annotated[str, AfterValidator(_web_address)] | None = None
     """Where alerts are posted as JSON."""

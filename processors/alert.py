@@ -30,24 +30,28 @@ _SHARES = ("error_rate", "success_rate")
 
 
 class Told(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last alert of a fingerprint: when (event time, microseconds UTC), how grave, how many were withheld since."""
+    """The last alert of a fingerprint: when (event time, microseconds UTC), how grave, how many were withheld since.
+
+    `touched` is the tick time of the last drift of the fingerprint, told or not, 0 before the first tick.
+    """
 
     at: int
     severity: Severity
     withheld: int = 0
+    touched: int = 0
 
 
-def alert_of(drift: DriftEvent, told: MutableMapping[str, Told], cooldown_us: int) -> Alert | None:
+def alert_of(drift: DriftEvent, told: MutableMapping[str, Told], cooldown_us: int, now: int = 0) -> Alert | None:
     """The alert for a drift, or None while its fingerprint cools down (`told`, in event time) and it is no graver.
 
-    Changes for the better are told as `info`. The same drift always has the same `alert_id`.
+    `now` is the tick clock. Changes for the better are told as `info`. The same drift always has the same `alert_id`.
     """
     severity: Severity = "info" if drift.polarity == "improve" else drift.severity
     last = told.get(drift.fingerprint)
     if last and abs(drift.detected_at - last.at) < cooldown_us and _RANK[severity] <= _RANK[last.severity]:
-        told[drift.fingerprint] = replace(last, withheld=last.withheld + 1)
+        told[drift.fingerprint] = replace(last, withheld=last.withheld + 1, touched=now)
         return None
-    told[drift.fingerprint] = Told(at=drift.detected_at, severity=severity)
+    told[drift.fingerprint] = Told(at=drift.detected_at, severity=severity, touched=now)
     return Alert(
         alert_id=stable_id("alert", drift.event_id),
         severity=severity,

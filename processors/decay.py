@@ -1,7 +1,4 @@
-"""Retention by impact, not by age: the owner's table and arithmetic (Memory Architecture, section 7).
-
-Nothing here deletes: what is pruned leaves active memory and is archived.
-"""
+"""Retention by impact, not by age: the owner's table and arithmetic (Memory Architecture, section 7)."""
 
 from typing import Final
 
@@ -22,7 +19,6 @@ _BY_CATEGORY: Final[dict[Category, int]] = {
     "gas_timing": 7 * DAY,
     "operator_directive": NEVER,
 }
-_CRITICAL: Final = frozenset({"mev_pattern", "emergency"})
 
 
 def base_ttl(category: Category, pnl_impact_bps: float = 0.0) -> int:
@@ -42,19 +38,3 @@ def importance(pnl_impact_bps: float, accesses: int) -> float:
     0.6
     """
     return min(1.0, abs(pnl_impact_bps) / 500.0 + min(0.3, accesses * 0.05))
-
-
-def decay_multiplier(category: Category, pnl_impact_bps: float) -> float:
-    """How much slower than its base a lesson decays; exploits and emergencies as slowly as high impact."""
-    impact = abs(pnl_impact_bps)
-    if impact > HIGH_IMPACT_BPS or category in _CRITICAL:
-        return 5.0
-    return 2.0 if impact > MEDIUM_IMPACT_BPS else 1.0
-
-
-def should_prune(category: Category, base_ttl_seconds: int, pnl_impact_bps: float, accesses: int, age: float) -> bool:
-    """Whether a lesson of this age (seconds) leaves active memory; being used lets it live up to twice as long."""
-    if base_ttl_seconds == NEVER:
-        return False
-    used = min(2.0, 1.0 + accesses * 0.2)
-    return age > base_ttl_seconds * decay_multiplier(category, pnl_impact_bps) * used

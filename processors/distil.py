@@ -12,7 +12,19 @@ from itertools import chain as chained
 import msgspec
 
 from fluvial.processors.claims import Figures, category, kind, sentence, side
-from fluvial.processors.lessons import Known, Lessons, Source, Tally, Tool, means, recall, remember
+from fluvial.processors.confidence import FLOOR, downvoted, upvoted
+from fluvial.processors.lessons import (
+    Known,
+    Lessons,
+    Source,
+    Tally,
+    Tool,
+    claims_of,
+    forget_claims,
+    means,
+    recall,
+    remember,
+)
 from fluvial.processors.mine import EFFECT, failing, mine
 from fluvial.schemas.claim import Atom, Claim
 from fluvial.schemas.cluster import Cluster, Row
@@ -24,15 +36,14 @@ GROWTH, LEAST_GROWTH = 0.2, 20
 MOST_EVIDENCE = 50
 MOST_CLAIMS = 12
 """Claims of one tool of a source that stand at the same time."""
+MOST_FALLEN = 24
+"""Fallen ones that are still tested, since they may rise again; of more the least credible go."""
 LEAST_MATCHES = 3
 LEAST_RUNS = 2
 PRIOR_RUNS = 8.0
 """What the reference rate of a new claim weighs against the calls that follow, in runs."""
 LEAST_EFFECT = EFFECT / 2
 """What a claim has to predict beyond the present rest, as a difference of rates."""
-UP, DOWN = 0.1, 0.15
-FALLEN = 0.3
-"""Below this confidence a claim stands no longer: it keeps no other from being found."""
 
 
 def learn(lessons: Lessons, cluster: Cluster) -> list[InsightOp]:
@@ -92,8 +103,8 @@ def _vote(known: Known, rows: Sequence[Row], cluster: Cluster) -> tuple[Known, l
         for mean in (failures / calls for calls, failures in matched.values())
     )
     op: Operation = "UPVOTE" if likelier > 0 else "DOWNVOTE"
-    confidence = min(1.0, known.confidence + UP) if op == "UPVOTE" else max(0.0, known.confidence - DOWN)
-    known = msgspec.structs.replace(known, confidence=round(confidence, 9), matched={}, evidence=())
+    confidence = upvoted(known.confidence) if op == "UPVOTE" else downvoted(known.confidence)
+    known = msgspec.structs.replace(known, confidence=confidence, matched={}, evidence=())
     at = max(row.at for row in cluster.rows)
     return known, [_op(op, "prediction", known.id, cluster.id, at, evidence)]
 
@@ -117,11 +128,8 @@ def _mine(lessons: Lessons, key: str, exact: bool = False) -> list[InsightOp]:
     lessons.tools[key] = msgspec.structs.replace(tool, unmined=0, untold=0 if exact else tool.untold)
     rows = list(recall(lessons, key))
     source = lessons.sources[tool.source]
-    standing = {
-        name: known
-        for name in source.claims
-        if (known := lessons.claims[name]).claim.tool == tool.tool and known.confidence >= FALLEN
-    }
+    # A claim that has fallen below the floor keeps no other from being found.
+    standing = {name: k for name, k in claims_of(lessons, tool).items() if k.confidence >= FLOOR}
     atoms = [(atom, _fails(k.claim)) for k in standing.values() if (atom := _atom(k.claim))]
     ops = []
     for claim, figures, matching in _found(lessons, tool, rows, atoms, len(atoms) < len(standing)):
@@ -146,6 +154,9 @@ def _mine(lessons: Lessons, key: str, exact: bool = False) -> list[InsightOp]:
             continue
         lessons.claims[name] = known
     lessons.sources[tool.source] = source
+    fallen = {name: k.confidence for name, k in claims_of(lessons, tool).items() if k.confidence < FLOOR}
+    beyond = sorted(fallen, key=lambda name: fallen[name])[: max(0, len(fallen) - MOST_FALLEN)]
+    forget_claims(lessons, tool.source, beyond)
     return ops
 
 

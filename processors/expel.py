@@ -17,18 +17,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from fluvial.processors.confidence import ACTIVE_FROM, ACTIVE_UNTIL, FLOOR, START, downvoted, upvoted
 from fluvial.processors.decay import base_ttl
 from fluvial.schemas.claim import Claim
 from fluvial.schemas.drift_event import MetricKey
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.insight import Category, Inapplicable, Insight, InsightOp, Kind, State
-
-START: Final = 0.6
-UP: Final = 0.1
-DOWN: Final = 0.15
-ACTIVE_FROM: Final = 0.75
-ACTIVE_UNTIL: Final = 0.5
-FLOOR: Final = 0.3
 
 LIVE: Final[frozenset[State]] = frozenset({"candidate", "active"})
 DIRECTIVE: Final[Category] = "operator_directive"
@@ -173,7 +167,7 @@ def _vote(insight: Insight, op: InsightOp) -> Insight:
     if op.op == "UPVOTE":
         voted = replace(
             insight,
-            confidence=_within(insight.confidence + UP * op.weight),
+            confidence=upvoted(insight.confidence, op.weight),
             helpful=insight.helpful + 1,
             alpha=insight.alpha + op.weight,
             support=insight.support + len(op.evidence),
@@ -184,18 +178,13 @@ def _vote(insight: Insight, op: InsightOp) -> Insight:
     else:
         voted = replace(
             insight,
-            confidence=_within(insight.confidence - DOWN * op.weight),
+            confidence=downvoted(insight.confidence, op.weight),
             harmful=insight.harmful + 1,
             beta=insight.beta + op.weight,
             last_accessed=max(insight.last_accessed, op.at),
         )
     state = _state(voted)
     return replace(voted, state=state, valid_to=None if state in LIVE else insight.valid_to or op.at)
-
-
-def _within(confidence: float) -> float:
-    """Clamped to [0, 1]; rounded, so that .6 + .1 + .1 + .1 - .15 is .75 and not a little less."""
-    return min(1.0, max(0.0, round(confidence, 9)))
 
 
 def _state(insight: Insight) -> State:

@@ -3,12 +3,13 @@
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
 
+from fluvial.processors.confidence import START
 from fluvial.schemas.claim import Claim
 from fluvial.schemas.cluster import Cluster, Row
 from fluvial.schemas.codec import decode, encode
@@ -16,8 +17,8 @@ from fluvial.schemas.ids import stable_id
 
 MOST_ROWS = 2_000
 """Calls kept as evidence of a tool of a source, the latest ones (up to a cluster more)."""
-START = 0.6
-"""Confidence of a new claim."""
+MOST_TOOLS = 200
+"""Tools of a source that are known, the latest used ones: with another's evidence its claims are forgotten."""
 HALVE_AT = 100.0
 """Runs after which a tally is halved, so that it follows the present."""
 
@@ -34,7 +35,7 @@ class Tally(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a source: keys of its tools, ids of its claims, in the order of their discovery."""
+    """What is known of a source: keys of its tools, the latest used last; ids of its claims, the latest found last."""
 
     tools: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
@@ -103,9 +104,12 @@ def means(rows: Sequence[Row]) -> list[float]:
 def remember(lessons: Lessons, cluster: Cluster) -> str:
     """Add the cluster to the evidence of its tool, and forget the oldest beyond MOST_ROWS; the tool's key."""
     key = stable_id(cluster.source, cluster.tool)
-    if key not in lessons.tools:
-        source = lessons.sources.get(cluster.source, Source())
-        lessons.sources[cluster.source] = msgspec.structs.replace(source, tools=(*source.tools, key))
+    source = lessons.sources.get(cluster.source, Source())
+    if source.tools[-1:] != (key,):
+        tools = (*(other for other in source.tools if other != key), key)
+        lessons.sources[cluster.source] = msgspec.structs.replace(source, tools=tools[-MOST_TOOLS:])
+        for other in tools[:-MOST_TOOLS]:
+            _forget_tool(lessons, other)
     tool = lessons.tools.get(key, Tool(source=cluster.source, tool=cluster.tool))
     n = len(cluster.rows)
     lessons.evidence[f"{key}:{tool.next}"] = Chunk(n=n, packed=zlib.compress(encode(cluster.rows), 6))
@@ -127,6 +131,27 @@ def remember(lessons: Lessons, cluster: Cluster) -> str:
         at=max(row.at for row in cluster.rows),
     )
     return key
+
+
+def _forget_tool(lessons: Lessons, key: str) -> None:
+    tool = lessons.tools.pop(key)
+    for number in range(tool.first, tool.next):
+        del lessons.evidence[f"{key}:{number}"]
+    forget_claims(lessons, tool.source, claims_of(lessons, tool))
+
+
+def claims_of(lessons: Lessons, tool: Tool) -> dict[str, Known]:
+    """The claims of one tool by id, in the order of their discovery."""
+    known = {name: lessons.claims[name] for name in lessons.sources[tool.source].claims}
+    return {name: one for name, one in known.items() if one.claim.tool == tool.tool}
+
+
+def forget_claims(lessons: Lessons, source: str, names: Collection[str]) -> None:
+    """Test these claims of a source no longer. What is said of them stays; found again, a claim begins anew."""
+    left = tuple(name for name in lessons.sources[source].claims if name not in names)
+    lessons.sources[source] = msgspec.structs.replace(lessons.sources[source], claims=left)
+    for name in names:
+        del lessons.claims[name]
 
 
 def recall(lessons: Lessons, key: str) -> Iterator[Row]:

@@ -78,13 +78,6 @@ def result_text(call: ToolCall) -> str:
     return msgspec.json.encode(call.result).decode()
 
 
-def idle_runs(touched: dict[str, int], now: int, longest: int, most: int) -> list[str]:
-    """Runs to forget: idle for longer than `longest` microseconds, and the longest idle beyond `most` runs."""
-    by_age = sorted(touched, key=lambda run: (touched[run], run))
-    surplus = len(by_age) - most
-    return [run for place, run in enumerate(by_age) if place < surplus or touched[run] < now - longest]
-
-
 def _latest(kept: dict[str, V], key: str, value: V, most: int) -> dict[str, V]:
     rest = {k: v for k, v in kept.items() if k != key}
     rest[key] = value

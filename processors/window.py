@@ -2,7 +2,8 @@
 
 A pane is one window of one lane; a lane is a (source, tool, chain, token_pair). A pane closes when it is full, when the
 lane's watermark (its largest event time) passes the window's end and the allowed lateness, when a tick finds it due, or
-when a tick asks to flush. Rows of a pane that closes with too few wait for the lane's next pane to close: none is lost.
+when a tick asks to flush. Rows of a pane that closes with too few wait for the lane's next pane to close. A lane that
+is forgotten meanwhile, idle for long or one of too many, sends them out as a cluster, however small: none is lost.
 """
 
 from collections.abc import MutableMapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Struct
 
+from fluvial.processors.idle import idle
 from fluvial.schemas.cluster import Cluster, Row
 from fluvial.schemas.codec import encode
 from fluvial.schemas.episode import Episode
@@ -19,6 +21,10 @@ from fluvial.schemas.ids import stable_id
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 MOST_ROW_BYTES = 8_192
+LANES_KEPT = 10_000
+"""Lanes without an open pane that a partition keeps."""
+LANE_IDLE = 7 * DAY
+"""How long such a lane is kept after its last episode, microseconds of tick time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +48,11 @@ class WindowPlan:
 
 
 class Lane(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`open`: starts of the panes that the watermark will close (late ones wait for ticks)."""
+    """`open`: starts of the panes that the watermark will close (late ones wait for ticks); `touched` as in Pane."""
 
     watermark: int | None = None
     open: tuple[int, ...] = ()
+    touched: int = 0
 
 
 class Pane(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,12 +72,10 @@ class Pane(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Carried(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Rows of closed panes that were too few for a cluster."""
+    """Rows of closed panes that were too few for a cluster, and those panes as one."""
 
     rows: tuple[Row, ...]
-    start: int
-    end: int
-    late: int = 0
+    pane: Pane
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ def place(windows: Windows, plan: WindowPlan, episode: Episode, now: int) -> tup
     opened = lane.open if late or start in lane.open else (*lane.open, start)
     counts = now == 0 or episode.started_at <= now + DAY
     seen = [at for at in (lane.watermark, episode.started_at if counts else None) if at is not None]
-    lane = Lane(watermark=max(seen, default=None), open=opened)
+    lane = Lane(watermark=max(seen, default=None), open=opened, touched=now)
     windows.lanes[name] = lane
 
     waiting = windows.carried.get(name)
@@ -158,6 +163,22 @@ def sweep(windows: Windows, plan: WindowPlan, at: int, flush: bool = False) -> l
     return clusters
 
 
+def forget(windows: Windows, at: int) -> list[Cluster]:
+    """Forget the lanes without an open pane that are idle for too long or too many, the longest idle first.
+
+    What they carried goes out as clusters, which may be small. An episode that still comes for such a lane begins it
+    anew: it is not late.
+    """
+    held = {pane.lane for pane in windows.panes.values()}
+    touched = {name: lane.touched for name, lane in windows.lanes.items() if name not in held}
+    clusters = []
+    for name in idle(touched, at, LANE_IDLE, LANES_KEPT):
+        del windows.lanes[name]
+        if waiting := windows.carried.pop(name, None):
+            clusters.append(_cluster(waiting.pane, waiting.rows))
+    return clusters
+
+
 def _close(windows: Windows, plan: WindowPlan, key: str) -> Cluster | None:
     """Take the pane out of the state; its cluster, or None where its rows are too few and are carried on."""
     pane = windows.panes.pop(key)
@@ -166,22 +187,27 @@ def _close(windows: Windows, plan: WindowPlan, key: str) -> Cluster | None:
         still = tuple(s for s in lane.open if s != pane.start)
         windows.lanes[pane.lane] = msgspec.structs.replace(lane, open=still)
     rows = tuple(windows.rows.pop(f"{key}:{n}") for n in range(pane.n))
-    start, end, late = pane.start, pane.end, pane.late
     waiting = windows.carried.pop(pane.lane, None)
     if waiting:
         rows = (*waiting.rows, *rows)
-        start, end, late = min(start, waiting.start), max(end, waiting.end), late + waiting.late
+        before = waiting.pane
+        start, end = min(pane.start, before.start), max(pane.end, before.end)
+        pane = msgspec.structs.replace(pane, start=start, end=end, late=pane.late + before.late)
     if len(rows) < plan.fewest:
-        windows.carried[pane.lane] = Carried(rows=rows, start=start, end=end, late=late)
+        windows.carried[pane.lane] = Carried(rows=rows, pane=pane)
         return None
+    return _cluster(pane, rows)
+
+
+def _cluster(pane: Pane, rows: tuple[Row, ...]) -> Cluster:
     return Cluster(
-        id=stable_id("cluster", pane.lane, start, end, [row.event_id for row in rows]),
+        id=stable_id("cluster", pane.lane, pane.start, pane.end, [row.event_id for row in rows]),
         source=pane.source,
         tool=pane.tool,
         chain=pane.chain,
         token_pair=pane.token_pair,
-        window_start=start,
-        window_end=end,
+        window_start=pane.start,
+        window_end=pane.end,
         rows=rows,
-        late=late,
+        late=pane.late,
     )

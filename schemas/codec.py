@@ -14,6 +14,13 @@ class Undecodable(ValueError):
     """The bytes are not such a record; the message says where and why."""
 
 
+def _explained(error: Exception, data: bytes) -> str:
+    """msgspec calls a half surrogate pair at the end of a string truncated."""
+    if "truncated" in str(error) and data.rstrip().endswith((b"}", b"]")):
+        return "half a surrogate pair (\\ud800 to \\udfff) in a string, or an end that is missing"
+    return str(error)
+
+
 def encode(record: Any) -> bytes:
     """The record as UTF-8 JSON, fields in the order of their declaration."""
     return _encoder.encode(record)
@@ -32,6 +39,6 @@ def decode(data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise Undecodable(f"not a valid {kind.__name__}: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Undecodable(f"not JSON: {error}") from error
+        raise Undecodable(f"not JSON: {_explained(error, data)}") from error
     except RecursionError as error:
         raise Undecodable("nested too deeply (about 1,000 levels are read)") from error

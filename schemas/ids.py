@@ -1,4 +1,4 @@
-"""Ids are pure functions of the input (DESIGN 4.1): the same call is the same event wherever it is computed."""
+"""Ids are pure functions of the input: the same call is the same event wherever it is computed."""
 
 import hashlib
 from typing import Any

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from fluvial.schemas.ids import stable_id
-from fluvial.schemas.types import Identifier, Micros, Name, Probability, Status, Text
+from fluvial.schemas.types import Identifier, Integer, Micros, Name, Probability, Status, Text
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
@@ -22,7 +22,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_
     task_id: Identifier | None = None
     agent_id: Identifier | None = None
     model: Identifier | None = None
-    seq: int | None = None
+    seq: Integer | None = None
     call_id: Identifier | None = None
     args: Any = None
     result: Any = None

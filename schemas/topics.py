@@ -13,6 +13,9 @@ from fluvial.schemas.tool_call import ToolCall
 
 FOREVER = -1
 WEEK_MS = 7 * 86_400_000
+YEAR_MS = 365 * 86_400_000
+DERIVED_BYTES = 2 * 1_073_741_824
+"""Of each partition of a topic that can be rebuilt: a hop may stand still for as long as this takes to fill."""
 MAX_RECORD_BYTES = 4 * 1_048_576
 
 COMPACTION = {
@@ -34,6 +37,7 @@ class Topic:
     record: type[Any]
     partitions: int
     retention_ms: int = WEEK_MS
+    retention_bytes: int = -1
     compacted: bool = False
     producers: tuple[str, ...] = ()
     time: str = "at"
@@ -48,13 +52,28 @@ class Topic:
         config = {"max.message.bytes": str(MAX_RECORD_BYTES)}
         if self.compacted:
             return config | COMPACTION
-        return config | {"cleanup.policy": "delete", "retention.ms": str(self.retention_ms), "retention.bytes": "-1"}
+        return config | {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_ms),
+            "retention.bytes": str(self.retention_bytes),
+        }
 
 
 TOOL_CALLS = Topic("tool-calls", "source|run_id", ToolCall, 4, FOREVER, time="started_at")
-EPISODES = Topic("episodes", "tool|chain|token_pair", Episode, 4, producers=("land",), time="started_at")
-CLUSTERS = Topic("clusters", "source", Cluster, 4, producers=("gather",), time="window_end")
-DRIFT = Topic("drift", "tool|chain|token_pair|metric", DriftEvent, 4, producers=("watch",), time="detected_at")
+EPISODES = Topic(
+    "episodes", "tool|chain|token_pair", Episode, 4, YEAR_MS, DERIVED_BYTES, producers=("land",), time="started_at"
+)
+CLUSTERS = Topic("clusters", "source", Cluster, 4, YEAR_MS, DERIVED_BYTES, producers=("gather",), time="window_end")
+DRIFT = Topic(
+    "drift",
+    "tool|chain|token_pair|metric",
+    DriftEvent,
+    4,
+    YEAR_MS,
+    DERIVED_BYTES,
+    producers=("watch",),
+    time="detected_at",
+)
 INSIGHT_OPS = Topic("insight-ops", "insight_id", InsightOp, 1, FOREVER, producers=("watch", "distil"))
 ALERTS = Topic("alerts", "fingerprint", Alert, 1, producers=("notify",))
 DEAD_LETTERS = Topic("dead-letters", "hop", DeadLetter, 1, FOREVER)

@@ -10,6 +10,9 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=256)]
 Micros = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 """Microseconds since 1970-01-01T00:00:00Z, from year 1 to year 9999."""
 
+Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A whole number of 64 bits."""
+
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 """A short key: of a label or a metric, a chain, a pair; 1 to 128 characters."""
 

@@ -9,6 +9,7 @@ left ids twice (LanceDB 0.40: 14 of 614 and 11 of 611 rows in a minute; without,
 ids instead costs 20 ms a batch at 10,000 rows, 60 ms at 100,000 and .2 s at 1,000,000.
 """
 
+import fcntl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -90,16 +91,27 @@ class EpisodeStore:
 
     @classmethod
     def create(cls, folder: Path) -> "EpisodeStore":
-        """Open the table for writing; make it where there is none."""
+        """Open the table for writing; make it where there is none.
+
+        Writers that begin at once wait for each other: LanceDB 0.40 lets the second overwrite the first one's table.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(_connect(folder).create_table(TABLE, schema=SCHEMA, exist_ok=True))
+        with (folder / ".create.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return cls(_connect(folder).create_table(TABLE, schema=SCHEMA, exist_ok=True))
 
     @classmethod
     def open(cls, folder: Path) -> "EpisodeStore":
         """Open the table for reading. Raises NoEpisodes where there is none."""
+        none = NoEpisodes(f"There are no episodes in {folder} yet: start `fluvial up` and publish tool calls.")
         if not (folder / f"{TABLE}.lance").is_dir():
-            raise NoEpisodes(f"There are no episodes in {folder} yet: start `fluvial up` and publish tool calls.")
-        return cls(_connect(folder).open_table(TABLE))
+            raise none
+        try:
+            return cls(_connect(folder).open_table(TABLE))
+        except ValueError as error:
+            if "was not found" in str(error):  # its first version is not written yet
+                raise none from error
+            raise
 
     def merge(self, episodes: Sequence[Episode], vectors: Vectors) -> int:
         """Add the episodes whose ids are new; durable when it returns. Returns how many were added.

@@ -9,7 +9,7 @@ import duckdb
 from msgspec import DecodeError, json
 
 from fluvial.sinks.extensions import load
-from fluvial.sinks.quack import NOTE, TABLE_FUNCTIONS, TOKEN, Note
+from fluvial.sinks.quack import HOST, NOTE, TABLE_FUNCTIONS, TOKEN, Note
 
 CONNECT_SECONDS = 1.0
 
@@ -22,6 +22,10 @@ class NoInsights(RuntimeError):
     """There is neither a server nor a snapshot."""
 
 
+class Unreadable(RuntimeError):
+    """There is no server, and the snapshot is a file that cannot be read; the message says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Column names, and rows of Python values; `source` says who answered."""
@@ -32,21 +36,33 @@ class Answer:
 
 
 def ask(query: str, keep_folder: Path, snapshot: Path) -> Answer:
-    """Answer one SELECT. Raises SqlError, NoInsights."""
+    """Answer one SELECT. Raises SqlError, NoInsights, Unreadable."""
     _check(query)
     live = _ask_live(query, keep_folder)
     if live is not None:
         return live
-    if not snapshot.is_file():
+    if not snapshot.exists():
         raise NoInsights(f"{snapshot} is not there yet: start `fluvial up`, or choose the data folder with --data.")
     settings: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
     try:
         with duckdb.connect(str(snapshot), read_only=True, config=settings) as connection:
             return _answer(connection.execute(query), "snapshot")
     except duckdb.IOException as error:
-        raise NoInsights(f"{snapshot} cannot be opened: {_first_lines(error)}") from error
+        raise Unreadable(
+            f"{snapshot} cannot be read ({_first_lines(error)}). If it is damaged, delete it: `fluvial up` makes a new "
+            "one."
+        ) from error
     except duckdb.Error as error:
         raise SqlError(_first_lines(error)) from error
+
+
+def literal(text: str) -> str:
+    """The text as a string in SQL.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _check(query: str) -> None:
@@ -67,7 +83,7 @@ def _ask_live(query: str, folder: Path) -> Answer | None:
     try:
         note = json.decode((folder / NOTE).read_bytes(), type=Note)
         token = (folder / TOKEN).read_text()
-        socket.create_connection(("127.0.0.1", note.port), CONNECT_SECONDS).close()
+        socket.create_connection((HOST, note.port), CONNECT_SECONDS).close()
     except (OSError, DecodeError):
         return None
     with duckdb.connect() as connection:

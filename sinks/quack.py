@@ -16,7 +16,7 @@ from msgspec import Struct, json
 
 from fluvial.sinks.extensions import load
 
-HOST: Final = "localhost"
+HOST: Final = "127.0.0.1"
 NOTE: Final = "quack.json"
 TOKEN: Final = "quack.token"
 TABLE_FUNCTIONS: Final = (
@@ -99,7 +99,7 @@ def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((HOST, port))
         except OSError:
             return False
     return True
@@ -107,13 +107,15 @@ def _is_free(port: int) -> bool:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 def _token(path: Path) -> str:
     """The token of this data folder, made at first use; only the owner of the file can read it."""
-    if not path.is_file():
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    if not path.is_file() or not path.stat().st_size:
+        new = path.with_name(f"{path.name}.new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(32))
+        new.replace(path)
     return path.read_text()

@@ -133,6 +133,7 @@ def _add_ticker(app: faust.App, land: Hop, settings: Settings, broker: str) -> N
 
 def _add_delivery(app: faust.App, url: str, broker: str, prefix: str, fatal: Callable[[str], object]) -> Reader:
     webhook, alerts = Webhook(url), ALERTS.named(prefix)
+    app.async_exit_stack.push_async_callback(webhook.close)
     reached = GroupPositions(broker, app.conf.id, alerts, ALERTS.partitions)
     app.add_dependency(reached)
     raw = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}

@@ -20,6 +20,8 @@ FRUGAL = {
 """Memory that the libraries would keep for threads of theirs, given back: 1,200 calls land in 380 MB instead of 677 MB,
 in the same time. What the user's environment says of these comes first."""
 
+NO_BROKER = os.EX_UNAVAILABLE
+"""The exit code of a worker that no broker answered."""
 LOG_BYTES = 8 * 1_048_576
 """A log that grew larger begins anew; the former one is kept beside it as NAME.log.1."""
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import structlog
 
-from fluvial.processors.redact import redact_text
+from fluvial.processors.dead_letter import dead_letter
 from fluvial.schemas.alert import Alert
 from fluvial.schemas.codec import Undecodable, decode, encode
-from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter, dead_letter_id
+from fluvial.schemas.dead_letter import DeadLetter
 from fluvial.sinks.alerts import Undeliverable, Webhook
 
 log = structlog.get_logger(__name__)
@@ -38,13 +38,13 @@ async def deliver(stream: AlertStream, webhook: Webhook, put_aside: PutAside, fa
             alert = decode(event.value or b"", Alert)
             status = await webhook.send(alert)
             log.info("alert delivered", alert_id=alert.alert_id, status=status)
-        except (Undecodable, Undeliverable) as error:
-            letter = _dead_letter(event.message, str(error))
+        except Exception as error:  # noqa: BLE001 - it becomes a dead letter
+            letter = _dead_letter(event.message, _reason(error))
             log.warning("alert put aside", dead_letter=letter.id, reason=letter.reason)
             try:
                 await put_aside(letter)
             except Exception as failure:
-                fatal(f"{HOP}: an alert could neither be delivered ({error}) nor put aside ({failure!r})")
+                fatal(f"{HOP}: an alert could neither be delivered ({letter.reason}) nor put aside ({failure!r})")
                 raise
 
 
@@ -58,17 +58,20 @@ def put_aside_in(topic: Any) -> PutAside:
     return put_aside
 
 
+def _reason(error: Exception) -> str:
+    """Of what nobody foresaw only the kind: its message may name the webhook's address, which is a secret."""
+    expected = isinstance(error, Undecodable | Undeliverable)
+    return str(error) if expected else f"sending it failed: {type(error).__name__}"
+
+
 def _dead_letter(message: Any, reason: str) -> DeadLetter:
-    value = message.value or b""
-    return DeadLetter(
-        id=dead_letter_id(message.topic, message.partition, message.offset),
+    return dead_letter(
         hop=HOP,
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
         reason=reason,
-        value=redact_text(value[:KEEP_BYTES].decode("utf-8", "replace"))[0],
+        value=message.value or b"",
+        key=message.key or b"",
         at=round(message.timestamp * 1_000_000),
-        key=(message.key or b"").decode("utf-8", "replace"),
-        size=len(value),
     )

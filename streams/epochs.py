@@ -40,17 +40,12 @@ class Epochs(Generic[T]):
         """Offset of the last record without origin that was given out."""
         return self._plain
 
-    @property
-    def waiting(self) -> int:
-        """How many records wait."""
-        return len(self._records)
-
     def add(self, offset: int, origin: str | None, epoch: int, time: int, item: T) -> None:
         """Take a record; one that was handled before a restart is dropped."""
         if origin is None:
             if offset <= self._plain:
                 return
-            origin, epoch = "", self._done
+            origin, epoch = "", min(self._reached.values())
         elif epoch < self._done:
             return
         self._records.append(_Waiting(time, origin, offset, epoch, item))

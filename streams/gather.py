@@ -2,12 +2,24 @@
 
 from typing import Any
 
-from fluvial.processors.window import SECOND, Carried, Lane, Pane, WindowPlan, Windows, place, sweep
+from fluvial.processors.window import (
+    LANES_KEPT,
+    SECOND,
+    Carried,
+    Lane,
+    Pane,
+    WindowPlan,
+    Windows,
+    forget,
+    place,
+    sweep,
+)
 from fluvial.schemas.cluster import Cluster, Row
 from fluvial.schemas.episode import Episode
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import CLUSTERS, GATHER
 from fluvial.streams.hop import Hop
+from fluvial.streams.sweep import sweep_is_due
 from fluvial.streams.turn import Arrival, Turn
 
 
@@ -41,7 +53,10 @@ class Gather(Hop):
         _emit(turn, clusters)
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
-        _emit(turn, sweep(_state(turn), self._windows, tick.at, tick.flush))
+        windows = _state(turn)
+        _emit(turn, sweep(windows, self._windows, tick.at, tick.flush))
+        if sweep_is_due(turn, tick, len(windows.lanes), LANES_KEPT):
+            _emit(turn, forget(windows, tick.at))
 
 
 def _state(turn: Turn) -> Windows:

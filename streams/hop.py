@@ -16,7 +16,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from mode import Service
 
 from fluvial.schemas.codec import Undecodable, decode
@@ -62,6 +62,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         self.last_loop = time.monotonic()
         """When the hop last came round its loop: a watchdog's sign of life."""
         self._fatal = fatal
+        self._reads = False
         self._partitions: dict[int, Partition] = {}
         self._epochs: dict[int, Epochs[Arrival[Any]]] = {}
         self._lock = asyncio.Lock()
@@ -86,12 +87,12 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         """Records in order, at most one tick at their end. What has to be durable is durable on return."""
         await asyncio.to_thread(self._handle_each, turn, items)
 
-    async def stored_progress(self, partition: int) -> Progress | None:
-        """The progress that the hop's own store keeps (`Turn.progress`), None where it keeps none."""
+    async def stored_progress(self, partition: int, known: Progress) -> Progress | None:
+        """The `Turn.progress` in the hop's own store; None if it has none or has what the log has (`known`)."""
         return None
 
     def close_partition(self, partition: int) -> None:
-        """The partition now belongs to another worker: drop what is held in memory for it."""
+        """The partition is given up, in a worker thread: drop what is held in memory for it."""
 
     # What others ask
 
@@ -132,11 +133,17 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             partition_assignment_strategy=[StickyPartitionAssignor],
         )
         await self._consumer.start()
+        self._reads = True
         self._consumer.subscribe([self.source], listener=self)
 
     async def on_stop(self) -> None:
+        if not self._reads:
+            return
         async with self._lock:
-            await self._tell_group(self._consumer.assignment())
+            try:
+                await self._tell_group(self._consumer.assignment())
+            except KafkaError as error:
+                log.debug("group offset not told", hop=self.plan.name, error=repr(error))
             await self._close(list(self._partitions))
         await self._consumer.stop()
 
@@ -163,7 +170,10 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _open(self, number: int) -> None:
         partition = Partition(self.plan, number, self.broker, self.prefix)
-        await partition.open(await self.stored_progress(number))
+        await partition.open()
+        stored = await self.stored_progress(number, partition.progress)
+        if stored is not None:
+            partition.go_back_to(stored)
         self._partitions[number] = partition
 
     async def _go_on(self, mine: set[int]) -> None:
@@ -197,7 +207,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _close(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            self.close_partition(number)
+            await asyncio.to_thread(self.close_partition, number)
             self._epochs.pop(number, None)
         await asyncio.gather(*(self._partitions.pop(number).close() for number in numbers))
 
@@ -313,7 +323,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             return
         good: list[Item] = []
         for item in items:
-            if isinstance(item, Arrival) and item.problem:
+            if isinstance(item, Arrival) and item.problem is not None:
                 turn.dead_letter(item, item.problem)
             else:
                 good.append(item)

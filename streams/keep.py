@@ -118,7 +118,7 @@ class Keep(Hop):
         self._arrivals: list[Arrival[InsightOp]] = []
         self._flush = False
 
-    async def stored_progress(self, partition: int) -> Progress | None:
+    async def stored_progress(self, partition: int, known: Progress) -> Progress | None:
         """Open the store: the partition is ours now. Another worker of this machine may still be closing it."""
         async for attempt in stamina.retry_context(on=InUse, attempts=None, timeout=HANDOVER_SECONDS, wait_max=1.0):
             with attempt:

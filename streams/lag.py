@@ -7,6 +7,7 @@ heartbeats and the event loop go on then, and only the distance to the end of th
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -43,13 +44,15 @@ class Lag(Service):  # type: ignore[misc]
         self._broker = broker
         self._readers = readers
         self._every = every
+        self._consumer: Any = None
 
     async def on_start(self) -> None:
         self._consumer = AIOKafkaConsumer(bootstrap_servers=self._broker, isolation_level="read_committed")
         await self._consumer.start()
 
     async def on_stop(self) -> None:
-        await self._consumer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _watch(self) -> None:
@@ -83,6 +86,7 @@ class GroupPositions(Service):  # type: ignore[misc]
         self._broker = broker
         self._group = group
         self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
+        self._consumer: Any = None
 
     async def on_start(self) -> None:
         self._consumer = AIOKafkaConsumer(
@@ -92,7 +96,8 @@ class GroupPositions(Service):  # type: ignore[misc]
         self._consumer.assign(self._places)
 
     async def on_stop(self) -> None:
-        await self._consumer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
 
     async def read(self) -> Mapping[int, int]:
         """The offset of every partition; 0 before the first."""

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from fluvial.processors.decay import importance
 from fluvial.processors.embed import MODEL_ID, Embedder
 from fluvial.processors.features import features
+from fluvial.processors.idle import idle
 from fluvial.processors.redact import count_marks, redact
 from fluvial.processors.reflect import reflect
-from fluvial.processors.run_context import NEW_RUN, RunState, idle_runs, step
+from fluvial.processors.run_context import NEW_RUN, RunState, step
 from fluvial.processors.validate import problem_of
 from fluvial.schemas.codec import encode
 from fluvial.schemas.episode import Episode, stream_key
@@ -27,16 +28,15 @@ from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import EPISODES, LAND
 from fluvial.sinks.episodes import EpisodeStore, Position
 from fluvial.streams.hop import Hop, Item
+from fluvial.streams.sweep import sweep_is_due
 from fluvial.streams.turn import Arrival, Turn
 
 log = structlog.get_logger(__name__)
 
 RUNS_KEPT = 5_000
-"""Runs whose context a partition keeps."""
+"""Runs whose context a partition keeps; a sweep cuts down to them, and comes at the latest at twice as many."""
 RUN_IDLE = 7 * 86_400 * 1_000_000
 """How long a run's context is kept after its last call, microseconds of tick time."""
-SWEEP = 3_600 * 1_000_000
-"""Idle runs are looked for once in so many microseconds of tick time."""
 LONGEST_SENT = 32_768
 """Characters of arguments and of outcome that go on in the topic; the store has them whole."""
 
@@ -78,9 +78,11 @@ class Land(Hop):
         if self._maintenance is not None:
             await self._maintenance
 
-    async def stored_progress(self, partition: int) -> Progress | None:
-        """The beginning where the store has nothing of this partition, so that an emptied store is filled again."""
-        return None if await asyncio.to_thread(self._store.has_partition, partition) else Progress(resume=0)
+    async def stored_progress(self, partition: int, known: Progress) -> Progress | None:
+        """The beginning where the store has lost what this partition has landed: it is filled again."""
+        if known.emitted == 0 or await asyncio.to_thread(self._store.has_partition, partition):
+            return None
+        return Progress(resume=0)
 
     async def handle(self, turn: Turn, items: Sequence[Item]) -> None:
         arrivals = [item for item in items if isinstance(item, Arrival)]
@@ -203,10 +205,7 @@ def _cut(json: str) -> str:
 
 
 def _forget_idle_runs(turn: Turn, tick: Tick) -> None:
-    swept = turn.table("swept", int)
-    if tick.at - swept.get("", 0) < SWEEP:
-        return
-    swept[""] = tick.at
     runs = turn.table("runs", RunState)
-    for run in idle_runs({name: runs[name].touched for name in runs}, tick.at, RUN_IDLE, RUNS_KEPT):
-        del runs[run]
+    if sweep_is_due(turn, tick, len(runs), RUNS_KEPT):
+        for run in idle({name: state.touched for name, state in runs.items()}, tick.at, RUN_IDLE, RUNS_KEPT):
+            del runs[run]

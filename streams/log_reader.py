@@ -50,7 +50,7 @@ class LogRecord:
 
 
 class LogReader:
-    """One connection, read_committed. Every call ends within `timeout` seconds or raises BrokerAway."""
+    """One connection, read_committed. A broker that gives no answer for `timeout` seconds is BrokerAway."""
 
     def __init__(self, broker: str, timeout: float = 10.0) -> None:
         self.broker = broker
@@ -109,19 +109,24 @@ class LogReader:
     def read(self, spans: Mapping[TopicPartition, Span], timeout: float | None = None) -> Iterator[LogRecord]:
         """The records within each span, in order within a partition.
 
-        Raises BrokerAway if the spans' ends are not reached within `timeout` seconds (default: the reader's).
+        Raises BrokerAway if nothing comes for `timeout` seconds (default: the reader's) before the spans' ends; the
+        caller's own time between two records does not count.
         """
         ends = {tp: end for tp, (start, end) in spans.items() if start < end}
         if not ends:
             return
         self._go_to({tp: spans[tp][0] for tp in ends})
-        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        patience = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
         while ends:
             if time.monotonic() > deadline:
                 raise BrokerAway(f"Kafka at {self.broker} took too long to hand out {next(iter(ends)).topic}.")
-            for record in self._poll():
+            polled = self._poll()
+            for record in polled:
                 if record.offset < ends.get(record.partition, 0):
                     yield record
+            if polled:
+                deadline = time.monotonic() + patience
             # the position, unlike the last record's offset, moves past commit markers and what compaction took out
             done = [tp for tp, end in ends.items() if self._position(tp) >= end]
             self._consumer.pause(*done)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import structlog
 
-CHATTY = ("aiokafka", "mode", "faust")
+CHATTY = ("aiokafka", "mode", "faust", "httpx", "httpcore")
 """Logged from WARNING on, and each message at most once in `SECONDS`: aiokafka writes thousands of lines while a
-broker is away, Faust draws tables."""
+broker is away, Faust draws tables, httpx names addresses of webhooks, which are secrets."""
 SECONDS = 30.0
 
 _SHARED: list[structlog.typing.Processor] = [

@@ -59,11 +59,14 @@ class Partition:
             max_request_size=MAX_RECORD_BYTES,
         )
 
-    async def open(self, stored: Progress | None) -> None:
-        """Fence, restore, and decide where to go on. `stored` is what the hop's own store knows, if it keeps that."""
+    async def open(self) -> None:
+        """Fence the former owner, then restore what the log has."""
         await self._producer.start()
         await self._restore()
-        if stored is not None and stored.resume < self.progress.resume:
+
+    def go_back_to(self, stored: Progress) -> None:
+        """Handle again, without outputs, what the hop's own store does not have yet; nothing if it has everything."""
+        if stored.resume < self.progress.resume:
             muted_until = max(self.progress.resume, self.progress.muted_until)
             self.progress = msgspec.structs.replace(stored, muted_until=muted_until)
             self.state.clear()

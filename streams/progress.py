@@ -72,9 +72,9 @@ def lags(
     return waiting
 
 
-def status(reader: LogReader, prefix: str = "") -> list[HopStatus]:
-    """Every hop in the river's order. Raises BrokerAway, TopicMissing."""
-    plans = HOPS.values()
+def status(reader: LogReader, prefix: str = "", hops: Iterable[str] = HOPS) -> list[HopStatus]:
+    """These hops (default: all, in the river's order). Raises BrokerAway, TopicMissing."""
+    plans = [HOPS[name] for name in hops]
     known = marks(reader, plans, prefix)
     waiting = lags(reader, plans, known, prefix)
     return [_sum(plan.name, known, waiting) for plan in plans]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from fluvial.schemas.topics import HOPS
-from fluvial.streams.child import Child
+from fluvial.streams.child import NO_BROKER, Child
 
 LOOK_SECONDS = 0.2
 FIRST_PAUSE = 1.0
@@ -60,14 +60,29 @@ class Change:
 
 @dataclass
 class Restarts:
-    """When to start a child again: after 1, 2, 4 ... 30 s; not any more after `TRIES` ends without health between."""
+    """When to start a child again: after 1, 2, 4 ... 30 s; not any more after `TRIES` ends without health between.
+
+    That no broker answered is no fault of the child: it is started again as long as that lasts.
+    """
 
     fruitless: int = 0
+    unanswered: int = 0
+    """Ends on end for want of a broker."""
 
     def pause_after(self, healthy_seconds: float) -> float | None:
         """Seconds to wait after an end that came `healthy_seconds` after the child was ready; None: give up."""
         self.fruitless = 1 if healthy_seconds >= HEALTHY_SECONDS else self.fruitless + 1
-        return None if self.fruitless >= TRIES else min(FIRST_PAUSE * 2 ** (self.fruitless - 1), LONGEST_PAUSE)
+        self.unanswered = 0
+        return None if self.fruitless >= TRIES else _pause(self.fruitless)
+
+    def pause_without_broker(self) -> float:
+        """Seconds to wait after an end for want of a broker."""
+        self.unanswered += 1
+        return _pause(self.unanswered)
+
+
+def _pause(ends: int) -> float:
+    return min(FIRST_PAUSE * 2.0 ** min(ends - 1, 10), LONGEST_PAUSE)
 
 
 @dataclass
@@ -137,21 +152,27 @@ class Supervisor:
             if now >= kept.start_at:
                 kept.start_at = None
                 child.start()
-                self._tell(Change(child.name, "started", child.pid))
+                if not kept.restarts.unanswered:
+                    self._tell(Change(child.name, "started", child.pid))
             return
         code = child.ended()
         if code is not None:
             self._ended(kept, code, now)
         elif kept.ready_at is None and child.is_ready():
-            kept.ready_at = now
+            kept.ready_at, kept.restarts.unanswered = now, 0
             self._tell(Change(child.name, "ready", child.pid))
         child.bound_log()
 
     def _ended(self, kept: Kept, code: int, now: float) -> None:
         child = kept.child
-        pause = kept.restarts.pause_after(now - kept.ready_at if kept.ready_at is not None else 0.0)
+        pause: float | None
+        if code == NO_BROKER:
+            pause = kept.restarts.pause_without_broker()
+        else:
+            pause = kept.restarts.pause_after(now - kept.ready_at if kept.ready_at is not None else 0.0)
         reason = "".join(child.last_lines(1)).removeprefix("fluvial: ") if code > 0 else ""
-        self._tell(Change(child.name, "ended", child.pid, code, pause, reason))
+        if kept.restarts.unanswered <= 1:  # said once, however long the broker is away
+            self._tell(Change(child.name, "ended", child.pid, code, pause, reason))
         if pause is None:
             last_words = "\n".join(f"  {line}" for line in child.last_lines(12))
             raise GaveUp(f"{child.name} ended {TRIES} times in a row; see {child.log}. Its last lines:\n{last_words}")

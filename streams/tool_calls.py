@@ -22,13 +22,15 @@ class ToolCallsLog(Service):  # type: ignore[misc]
         self._app = app
         self._topic = TOOL_CALLS.named(prefix)
         self._broker = broker
+        self._consumer: Any = None
 
     async def on_start(self) -> None:
         self._consumer = AIOKafkaConsumer(bootstrap_servers=self._broker, group_id=None, request_timeout_ms=10_000)
         await self._consumer.start()
 
     async def on_stop(self) -> None:
-        await self._consumer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
 
     async def ends(self) -> Mapping[int, int]:
         """End offset of every partition. Raises KafkaError."""

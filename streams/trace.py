@@ -35,7 +35,7 @@ FindInsights = Callable[[Sequence[str]], dict[str, Station]]
 
 
 class Trace:
-    """What became of one event. It only reads, and each look at the log ends within the reader's timeout."""
+    """What became of one event. It only reads."""
 
     def __init__(
         self, reader: LogReader, find_episode: FindEpisode, find_insights: FindInsights, prefix: str = ""

@@ -6,16 +6,23 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from fluvial.processors.redact import redact_text
+from fluvial.processors.dead_letter import dead_letter
 from fluvial.schemas.codec import encode
-from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter, dead_letter_id
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
+from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import DEAD_LETTERS, Topic
 from fluvial.streams.state import State, Table
 
 T = TypeVar("T")
 Counter = Literal["dead", "duplicate", "late"]
+
+
+def _event_id(record: Any) -> str:
+    try:
+        return event_id_of(record) if isinstance(record, ToolCall) else ""
+    except RecursionError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +83,16 @@ class Turn:
 
     def dead_letter(self, arrival: Arrival[Any], reason: str) -> None:
         """Put a record aside with the reason, redacted."""
-        text, _ = redact_text(arrival.value[:KEEP_BYTES].decode("utf-8", "replace"))
-        letter = DeadLetter(
-            id=dead_letter_id(arrival.topic, arrival.partition, arrival.offset),
+        letter = dead_letter(
             hop=self.hop,
             topic=arrival.topic,
             partition=arrival.partition,
             offset=arrival.offset,
             reason=reason,
-            value=text,
+            value=arrival.value,
+            key=arrival.key,
             at=arrival.timestamp,
-            key=redact_text(arrival.key)[0],
-            event_id=getattr(arrival.record, "event_id", "") or "",
-            size=len(arrival.value),
+            event_id=_event_id(arrival.record),
         )
         if not self.muted:
             self.outputs.append(Output(DEAD_LETTERS, letter.hop, encode(letter), self.progress.slot))

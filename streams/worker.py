@@ -1,13 +1,14 @@
 """One worker: `python -m fluvial.streams.worker --hops land,watch`, with settings from the environment.
 
 It runs until SIGTERM or SIGINT and then ends with 0. Whatever it cannot go on from ends it with 70 and the reason on
-stderr: whoever started it starts it anew.
+stderr, or with 69 where no broker answered: whoever started it starts it anew.
 """
 
 import argparse
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -16,11 +17,12 @@ from typing import Any
 
 import structlog
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from fluvial.schemas.topics import HOPS
 from fluvial.settings import Settings
 from fluvial.streams.app import River, build
+from fluvial.streams.child import NO_BROKER
 from fluvial.streams.hop import leave
 from fluvial.streams.lag import STUCK_SECONDS
 from fluvial.streams.lifeline import end_with
@@ -138,7 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         settings = Settings()
         configure(settings.log_level)
         asyncio.run(work(settings, given.hops.split(","), given.ready_fd))
-    except (NoBroker, ValueError, KafkaError) as error:
+    except (NoBroker, KafkaConnectionError) as error:
+        print(f"fluvial: {error}", file=sys.stderr, flush=True)
+        os._exit(NO_BROKER)
+    except (ValueError, KafkaError) as error:
         leave(str(error) or type(error).__name__)
 
 

@@ -45,6 +45,11 @@ def test_every_hop_is_a_service_with_a_worker_of_its_own(compose: dict[str, Any]
     assert workers == {name: ["--hops", name] for name in HOPS}
 
 
+def test_the_health_of_a_service_is_that_of_its_own_hop(compose: dict[str, Any]) -> None:
+    tests = {name: compose["services"][name]["healthcheck"]["test"] for name in HOPS}
+    assert tests == {name: ["CMD", "python", "-m", "fluvial.streams.health", name] for name in HOPS}
+
+
 def test_the_kafka_is_the_one_that_is_tested(compose: dict[str, Any]) -> None:
     assert compose["services"]["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
 
@@ -67,7 +72,7 @@ def test_ports_are_published_on_loopback_only(compose: dict[str, Any]) -> None:
 def test_every_service_is_watched_starts_again_and_waits_for_what_it_needs(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         assert "restart" in service
-        assert service["healthcheck"].get("test") or name == "topics"
+        assert "healthcheck" in service or name == "topics"
         for needed in service.get("depends_on", {}):
             assert needed in compose["services"]
 

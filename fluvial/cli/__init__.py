@@ -1,6 +1,7 @@
 """The command line. Each command is one file with `register(app)`, imported when it is asked for."""
 
 import os
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -124,4 +125,5 @@ def _say(kind: type[BaseException], error: BaseException, trace: TracebackType |
 def main() -> None:
     """The program `fluvial`. Exit codes: 0 ok, 1 it did not work, 2 wrong use, 130 interrupted by Ctrl-C."""
     sys.excepthook = _say
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
     typer.main.get_command(app)(prog_name="fluvial")

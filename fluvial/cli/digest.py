@@ -72,9 +72,11 @@ def _episodes(settings: "Settings") -> tuple[int, str] | None:
 
 def _insights(settings: "Settings") -> tuple[int, str] | None:
     """None where there are none yet."""
-    from fluvial.sinks.insights_query import NoInsights, ask
+    from fluvial.sinks.insights_query import NoInsights, Unreadable, ask
 
     try:
         return fingerprint(ask(QUERY, settings.live_insights.parent, settings.insights).rows)
     except NoInsights:
         return None
+    except Unreadable as error:
+        fail(str(error))

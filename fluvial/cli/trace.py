@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluvial.cli.output import Context, emit, fail, moment, printable
+from fluvial.cli.output import Context, emit, fail, moment, printable, say
 
 if TYPE_CHECKING:
     from fluvial.settings import Settings
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     def trace(
         ctx: typer.Context,
         event_id: Annotated[str, typer.Argument(help="The event's id, as `search` and `dead-letters` show it.")],
-        timeout: Annotated[float, typer.Option(help="Seconds that a search of the log may take.", min=0.1)] = 30.0,
+        timeout: Annotated[float, typer.Option(help="Seconds to wait for the log's next records.", min=0.1)] = 30.0,
     ) -> None:
         """Every station of one event: published, dead letter, landed, clustered, learnt, drifted, alerted.
 
@@ -101,16 +101,19 @@ def _episodes(settings: "Settings") -> "FindEpisode":
 
 
 def _insights(settings: "Settings") -> "FindInsights":
-    """Asks the live insights, else the snapshot; there may be neither yet."""
-    from fluvial.sinks.insights_query import NoInsights, ask
+    """Asks the live insights, else the snapshot; there may be neither yet. A snapshot that cannot be read is said."""
+    from fluvial.sinks.insights_query import NoInsights, Unreadable, ask, literal
 
     def find(ids: Sequence[str]) -> dict[str, "Station"]:
-        wanted = ", ".join("'" + name.replace("'", "''") + "'" for name in ids)
+        wanted = ", ".join(map(literal, ids))
         query = f"SELECT id, content, category, state, confidence FROM insights WHERE id IN ({wanted})"
         try:
             answer = ask(query, settings.live_insights.parent, settings.insights)
         except NoInsights:
             return {}
+        except Unreadable as error:
+            say(str(error))
+            return {name: {"state": "unreadable"} for name in ids}
         return {row[0]: dict(zip(answer.columns[1:], row[1:], strict=True)) for row in answer.rows}
 
     return find

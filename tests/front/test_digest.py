@@ -105,6 +105,14 @@ def test_a_folder_without_memory_is_said(tmp_path: Path) -> None:
     assert result.stderr.startswith(f"There is no memory in {tmp_path}: start `fluvial up`")
 
 
+def test_insights_that_cannot_be_read_are_no_empty_memory(tmp_path: Path) -> None:
+    remember(tmp_path, [episode(1)])
+    (tmp_path / "insights.duckdb").write_bytes(b"junk" * 5_000)
+    result = CliRunner().invoke(app, ["digest", "--data", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"{tmp_path / 'insights.duckdb'} cannot be read (")
+
+
 @pytest.mark.parametrize("other", [["a"], ["a", "a", "b"], ["a", "c"], []])
 def test_the_fingerprint_is_of_the_rows_and_how_often_they_come_not_of_their_order(other: list[str]) -> None:
     assert fingerprint(["a", "b"]) == fingerprint(["b", "a"])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from fluvial import Publisher, ToolCall
 from fluvial.lines import LINE_BYTES, Damaged, LineFile
 from fluvial.plain import plain
 from fluvial.prepare import RECORD_BYTES, Refused, prepare
-from fluvial.recording import RESULT_BYTES
+from fluvial.recording import RESULT_BYTES, Call
 from fluvial.schemas.codec import decode
 from fluvial.schemas.dead_letter import DeadLetter
 from fluvial.schemas.tool_call import event_id_of
@@ -323,10 +323,17 @@ def test_the_buffer_is_bounded_in_bytes_but_takes_one_call_of_any_size() -> None
 
 def test_after_close_calls_are_dropped() -> None:
     publisher = Publisher(NOBODY)
-    publisher.close()
-    publisher.close()
+    assert publisher.close()
+    assert publisher.close()
     assert publisher.publish(LEAST) is None
     assert publisher.counts().dropped == 1
+
+
+def test_close_says_that_not_everything_was_delivered_however_often_it_is_asked() -> None:
+    publisher = Publisher(NOBODY)
+    publisher.publish(LEAST)
+    assert not publisher.close(timeout=0)
+    assert not publisher.close()
 
 
 def test_what_is_no_call_at_all_is_refused_and_counted() -> None:
@@ -335,6 +342,74 @@ def test_what_is_no_call_at_all_is_refused_and_counted() -> None:
     assert publisher.publish(nothing) is None
     assert publisher.publish(made(tool="")) is None
     assert (publisher.counts().refused, publisher.counts().accepted) == (2, 0)
+    publisher.close(timeout=0)
+
+
+class Hostile:
+    """A value that raises what nobody expects."""
+
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+    __float__ = __str__  # type: ignore[assignment]
+
+
+def message_that_is_no_text(call: Call) -> None:
+    message: Any = TimeoutError("slow")
+    call.fail("Timeout", message)
+
+
+def no_metrics(call: Call) -> None:
+    nothing: Any = None
+    call.metrics = nothing
+
+
+def label_without_text(call: Call) -> None:
+    call.labels["desk"] = Hostile()
+
+
+def metric_that_raises(call: Call) -> None:
+    call.metrics["gas_gwei"] = Hostile()
+
+
+@pytest.mark.parametrize("spoil", [message_that_is_no_text, no_metrics, label_without_text, metric_that_raises])
+def test_what_an_agent_records_wrongly_is_refused_and_changes_neither_result_nor_exception(
+    spoil: Callable[[Call], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher = Publisher(NOBODY)
+
+    @publisher.tool()
+    def quote() -> int:
+        spoil(publisher.current)
+        return 7
+
+    for _ in range(2):
+        assert quote() == 7
+    error = RuntimeError("the tool's own")
+    with pytest.raises(RuntimeError) as caught, publisher.call("swap") as call:
+        call.labels["desk"] = Hostile()
+        raise error
+    assert caught.value is error
+    assert call.event_id is None
+    assert (publisher.counts().refused, publisher.counts().accepted) == (3, 0)
+    assert sum("A call was refused" in record.getMessage() for record in caplog.records) == 1
+    publisher.close(timeout=0)
+
+
+def test_a_reason_keeps_no_secret(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    publisher = Publisher(NOBODY)
+    letters: list[DeadLetter] = []
+    monkeypatch.setattr(
+        publisher._delivery, "offer", lambda record, wait: letters.append(decode(record.value, DeadLetter)) or True
+    )
+    secret = "0x" + "ab" * 32
+    wrong: Any = f"private_key={secret}"
+    publisher.publish(made(status=wrong))
+    assert (
+        letters[0].reason
+        == "not a valid ToolCall: Invalid enum value 'private_key=[redacted:private_key]' - at `$.status`"
+    )
+    assert secret not in caplog.text
     publisher.close(timeout=0)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import typer
 from pydantic import ValidationError
 
 from fluvial.cli.output import Context
@@ -38,6 +39,8 @@ def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> No
         ("KAFKA_PORT", "-1"),
         ("TICK_SECONDS", "0"),
         ("WINDOW_EPISODES", "2"),
+        ("WINDOW_MINIMUM", "101"),
+        ("SNAPSHOT_SECONDS", "61"),
         ("WEBHOOK_URL", "ftp://x"),
         ("LOG_LEVEL", "loud"),
     ],
@@ -46,6 +49,21 @@ def test_a_value_out_of_its_range_is_refused(monkeypatch: pytest.MonkeyPatch, va
     monkeypatch.setenv(f"FLUVIAL_{variable}", value)
     with pytest.raises(ValidationError):
         Settings()
+
+
+def test_a_window_cannot_require_more_than_it_holds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLUVIAL_WINDOW_EPISODES", "5")
+    monkeypatch.setenv("FLUVIAL_WINDOW_MINIMUM", "5")
+    assert Settings().window_minimum == 5
+    monkeypatch.setenv("FLUVIAL_WINDOW_MINIMUM", "6")
+    with pytest.raises(typer.Exit):
+        _ = Context().settings
+    assert capsys.readouterr().err == (
+        "FLUVIAL_WINDOW_MINIMUM is '6': a window is closed at 5 episodes (FLUVIAL_WINDOW_EPISODES), so no more can be "
+        "required.\n"
+    )
 
 
 def test_the_log_level_may_be_written_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,6 +231,13 @@ class TestCommand:
         assert [line.split()[0] for line in result.stdout.splitlines()] == ["published", "waiting"]
         assert list(tmp_path.iterdir()) == []
 
+    def test_insights_that_cannot_be_read_are_said(self, river: Any, data: Path) -> None:
+        (data / "insights.duckdb").write_bytes(b"junk" * 5_000)
+        result = self.run(river, data, ID)
+        assert result.exit_code == 0, result.output
+        assert result.stderr.startswith(f"{data / 'insights.duckdb'} cannot be read (")
+        assert result.stdout.splitlines()[-1] == "learnt      unreadable (evidence for ADD; i-1)"
+
     def test_a_broker_that_does_not_answer_is_said(self, data: Path) -> None:
         result = CliRunner().invoke(app, ["trace", ID, "--data", str(data), "--broker", "127.0.0.1:1"])
         assert result.exit_code == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluvial.processors.decay import DAY, base_ttl, decay_multiplier, importance, should_prune
+from fluvial.processors.decay import DAY, base_ttl, importance
 from fluvial.schemas.insight import Category
 
 
@@ -43,29 +43,3 @@ def test_importance_is_impact_up_to_500_bps_and_use_up_to_three_tenths(
     impact_bps: float, accesses: int, expected: float
 ) -> None:
     assert importance(impact_bps, accesses) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("category", "impact_bps", "expected"),
-    [
-        ("general", 50.0, 1.0),
-        ("general", 50.1, 2.0),
-        ("general", 100.0, 2.0),
-        ("general", -100.1, 5.0),
-        ("mev_pattern", 0.0, 5.0),
-        ("emergency", 0.0, 5.0),
-    ],
-)
-def test_high_impact_decays_five_times_slower(category: Category, impact_bps: float, expected: float) -> None:
-    assert decay_multiplier(category, impact_bps) == expected
-
-
-@pytest.mark.parametrize(("accesses", "days"), [(0, 14.0), (1, 16.8), (5, 28.0), (50, 28.0)])
-def test_use_lets_a_lesson_live_up_to_twice_as_long(accesses: int, days: float) -> None:
-    assert not should_prune("general", 14 * DAY, 0.0, accesses, days * DAY)
-    assert should_prune("general", 14 * DAY, 0.0, accesses, days * DAY + 1)
-
-
-def test_a_directive_never_decays() -> None:
-    ttl = base_ttl("operator_directive", 0.0)
-    assert not should_prune("operator_directive", ttl, 0.0, 0, 1e12)

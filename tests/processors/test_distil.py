@@ -7,6 +7,9 @@ import pytest
 from msgspec.structs import replace
 from support.recorded import clusters, distilled, episodes, last_words, recorded_calls
 
+from fluvial.processors import distil as module
+from fluvial.processors import lessons as kept
+from fluvial.processors.confidence import FLOOR
 from fluvial.processors.distil import finish, learn
 from fluvial.processors.lessons import MOST_ROWS, Lessons, recall
 from fluvial.schemas.cluster import Cluster, Row
@@ -225,6 +228,35 @@ def test_evidence_is_bounded() -> None:
     assert MOST_ROWS <= tool.rows == len(recall_of(lessons)) < MOST_ROWS + 50
     assert len(lessons.evidence) == tool.next - tool.first
     assert tool.calls == 3_000
+
+
+def test_claims_that_have_fallen_are_bounded_and_those_that_stand_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that hold for a while, one after the other, each about an argument of its own."""
+    monkeypatch.setattr(module, "MOST_FALLEN", 2)
+    market, lessons = Market(), lessons_of()
+    ops: list[InsightOp] = []
+    for phase in range(5):
+        for cluster in [*market.stream(12, 0.9, 0.1), *market.stream(12, 0.1, 0.9), *market.stream(12, 0.5, 0.5)]:
+            feature = f"args.tolerance_{phase}"
+            rows = [replace(row, features={feature: next(iter(row.features.values()))}) for row in cluster.rows]
+            ops += learn(lessons, replace(cluster, rows=tuple(rows)))
+    found = {op.insight_id for op in ops if op.op == "ADD"}
+    fallen = [name for name, known in lessons.claims.items() if known.confidence < FLOOR]
+    assert len(fallen) <= 2 < len(found - {name for name in lessons.claims if name not in fallen})
+    (source,) = lessons.sources.values()
+    assert sorted(source.claims) == sorted(lessons.claims)
+
+
+def test_the_tool_unused_for_longest_is_forgotten_with_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_TOOLS", 2)
+    market, lessons = Market(), lessons_of()
+    for tool in ("first", "second", "first", "third", "third"):
+        learn(lessons, market.cluster(low=1.0, high=0.0, tool=tool))
+    assert {tool.tool for tool in lessons.tools.values()} == {"first", "third"}
+    assert {known.claim.tool for known in lessons.claims.values()} == {"first", "third"}
+    (source,) = lessons.sources.values()
+    assert (set(source.tools), set(source.claims)) == (set(lessons.tools), set(lessons.claims))
+    assert len(recall_of(lessons)) == 200 and len(lessons.evidence) == 4
 
 
 def test_hostile_text_reaches_no_sentence() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluvial.processors.expel import ACTIVE_FROM, FLOOR, LIVE, fold, rests_on, step, targets
+from fluvial.processors.confidence import ACTIVE_FROM, FLOOR
+from fluvial.processors.expel import LIVE, fold, rests_on, step, targets
 from fluvial.schemas.claim import Atom, Claim
 from fluvial.schemas.drift_event import MetricKey
 from fluvial.schemas.insight import Inapplicable, Insight, InsightOp, Operation

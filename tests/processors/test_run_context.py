@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fluvial.processors.run_context import CALLS_KEPT, NEW_RUN, RESULT_KEPT, RunState, idle_runs, step
+from fluvial.processors.run_context import CALLS_KEPT, NEW_RUN, RESULT_KEPT, RunState, step
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.episode import RunContext
 from fluvial.schemas.tool_call import ToolCall
@@ -65,10 +65,3 @@ def test_the_end_of_a_result_of_any_shape_is_kept_as_text() -> None:
     assert step(NEW_RUN, call(result={"a": ["é", 1]}), 0)[1].previous_result == '{"a":["é",1]}'
     assert step(NEW_RUN, call(result="x" * RESULT_KEPT + "end"), 0)[1].previous_result.endswith("xend")
     assert step(NEW_RUN, call(error_message="no route"), 0)[1].previous_result == "no route"
-
-
-def test_runs_idle_for_too_long_and_the_longest_idle_of_too_many_are_forgotten() -> None:
-    touched = {"old": 1, "b": 50, "a": 50, "young": 99}
-    assert idle_runs(touched, now=100, longest=60, most=9) == ["old"]
-    assert idle_runs(touched, now=100, longest=99, most=2) == ["old", "a"]
-    assert idle_runs(touched, now=100, longest=99, most=4) == []

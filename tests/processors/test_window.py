@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluvial.processors import window as module
 from fluvial.processors.window import (
     DAY,
+    LANE_IDLE,
     MOST_ROW_BYTES,
     SECOND,
     Carried,
@@ -13,6 +15,7 @@ from fluvial.processors.window import (
     Pane,
     WindowPlan,
     Windows,
+    forget,
     place,
     row_of,
     sweep,
@@ -123,6 +126,30 @@ def test_too_few_rows_wait_for_the_next_pane_of_their_key() -> None:
     assert stream.members() == [["a", "b", "c", "d"]]
     (cluster,) = stream.closed
     assert (cluster.window_start, cluster.window_end) == (NOON, NOON + 12 * HOUR)
+
+
+def test_a_lane_idle_for_long_is_forgotten_and_sends_out_what_it_carries() -> None:
+    stream = Stream(now=NOW).take(*spread("ab"), episode("x", NOON, tool="quote")).tick(NOW + 1, flush=True)
+    stream.now = NOW + 9
+    stream.take(episode("y", NOON + 12 * HOUR, tool="quote")).tick(NOW + 10, flush=True)
+    assert forget(stream.windows, NOW + LANE_IDLE) == []
+    (cluster,) = forget(stream.windows, NOW + LANE_IDLE + 1)
+    assert ([row.event_id for row in cluster.rows], cluster.tool) == (["a", "b"], "swap")
+    assert (cluster.window_start, cluster.window_end) == (NOON, NOON + 4 * HOUR)
+    assert len(stream.windows.lanes) == len(stream.windows.carried) == 1
+
+
+def test_of_too_many_lanes_the_longest_idle_go_but_none_with_an_open_pane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LANES_KEPT", 2)
+    stream = Stream(now=NOW).take(episode("open", NOON, tool="open"))
+    for number in range(5):
+        stream.now += 1
+        stream.take(episode(str(number), NOON, tool=f"tool {number}"))
+    for key in [key for key, pane in stream.windows.panes.items() if pane.tool != "open"]:
+        module._close(stream.windows, PLAN, key)
+    assert [cluster.tool for cluster in forget(stream.windows, NOW + 9)] == ["tool 0", "tool 1", "tool 2"]
+    assert len(stream.windows.lanes) == 3
+    assert sorted(carried.pane.tool for carried in stream.windows.carried.values()) == ["tool 3", "tool 4"]
 
 
 def test_keys_do_not_mix() -> None:
@@ -267,5 +294,7 @@ def test_no_episode_is_lost_or_doubled(drawn: Iterable[tuple[str, int, bool]]) -
 
 def test_the_kinds_of_state_are_records() -> None:
     assert encode(Lane()) == b"{}"
-    assert encode(Carried(rows=(), start=0, end=1)) == b'{"rows":[],"start":0,"end":1}'
-    assert encode(Pane(lane="l", source="s", tool="t", start=0, end=1)).startswith(b'{"lane":"l"')
+    pane = Pane(lane="l", source="s", tool="t", start=0, end=1)
+    packed = b'{"lane":"l","source":"s","tool":"t","start":0,"end":1}'
+    assert encode(pane) == packed
+    assert encode(Carried(rows=(), pane=pane)) == b'{"rows":[],"pane":' + packed + b"}"

@@ -39,18 +39,19 @@ def test_the_hops_stand_in_the_order_of_the_river() -> None:
     assert list(HOPS) == ["land", "watch", "gather", "distil", "keep", "notify"]
 
 
-def test_the_truth_is_kept_for_ever_and_the_rest_for_a_week() -> None:
+def test_the_truth_is_kept_for_ever_and_no_hop_loses_its_source_by_standing_still_for_a_while() -> None:
     kept = {topic.name for topic in STREAM_TOPICS if topic.retention_ms == FOREVER}
     assert kept == {"tool-calls", "insight-ops", "dead-letters"}
-    assert {topic.retention_ms for topic in STREAM_TOPICS if topic.name not in kept} == {604_800_000}
+    ages = {topic.name: topic.retention_ms / 86_400_000 for topic in STREAM_TOPICS if topic.name not in kept}
+    assert ages == {"episodes": 365, "clusters": 365, "drift": 365, "alerts": 7}
 
 
 def test_a_stream_is_deleted_by_age_and_state_is_compacted() -> None:
     assert EPISODES.config() == {
         "max.message.bytes": "4194304",
         "cleanup.policy": "delete",
-        "retention.ms": "604800000",
-        "retention.bytes": "-1",
+        "retention.ms": "31536000000",
+        "retention.bytes": "2147483648",
     }
     assert LAND.state_topic.config() == {
         "max.message.bytes": "4194304",

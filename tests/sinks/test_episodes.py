@@ -174,6 +174,12 @@ def test_no_folder_is_made_by_looking_for_episodes(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+def test_a_table_whose_first_version_is_not_written_yet_is_none(tmp_path: Path) -> None:
+    (tmp_path / "episodes.lance" / "_versions").mkdir(parents=True)
+    with pytest.raises(NoEpisodes, match="There are no episodes in"):
+        EpisodeStore.open(tmp_path)
+
+
 def test_an_open_reader_sees_what_another_process_adds(store: EpisodeStore, tmp_path: Path) -> None:
     reader = EpisodeStore.open(tmp_path / "episodes")
     assert reader.count() == 0

@@ -12,7 +12,7 @@ from msgspec import json
 from support.lessons import add, apply, opened
 
 from fluvial.sinks.extensions import load
-from fluvial.sinks.insights_query import NoInsights, SqlError, ask
+from fluvial.sinks.insights_query import NoInsights, SqlError, Unreadable, ask
 from fluvial.sinks.quack import NOTE, TOKEN, Note, Quack
 from fluvial.sinks.snapshot import write_snapshot
 
@@ -175,10 +175,20 @@ def test_without_the_token_nothing_is_answered(served: Live, client: duckdb.Duck
 def test_the_server_listens_on_loopback_and_its_token_is_the_owners_alone(served: Live) -> None:
     assert stat.S_IMODE((served.folder / TOKEN).stat().st_mode) == 0o600
     note = json.decode((served.folder / NOTE).read_bytes(), type=Note)
-    assert note == Note(f"quack:localhost:{served.quack.port}", served.quack.port, os.getpid())
+    assert note == Note(f"quack:127.0.0.1:{served.quack.port}", served.quack.port, os.getpid())
     with socket.socket() as elsewhere:
         elsewhere.settimeout(1.0)
         assert elsewhere.connect_ex(("127.0.0.2", served.quack.port)) != 0
+
+
+def test_an_empty_token_that_a_crash_left_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "keep").mkdir()
+    (tmp_path / "keep" / TOKEN).touch(0o600)
+    live = Live(tmp_path)
+    assert len((live.folder / TOKEN).read_text()) > 20
+    assert stat.S_IMODE((live.folder / TOKEN).stat().st_mode) == 0o600
+    assert live.ask("SELECT 1") == [(1,)]
+    live.close()
 
 
 def test_a_port_in_use_is_left_to_who_has_it(tmp_path: Path) -> None:
@@ -249,3 +259,11 @@ def test_a_wrong_query_is_answered_with_what_is_wrong(served: Live, query: str, 
 def test_where_there_is_nothing_that_is_said(tmp_path: Path) -> None:
     with pytest.raises(NoInsights, match=r"insights.duckdb is not there yet: start `fluvial up`"):
         ask("SELECT 1", tmp_path / "keep", tmp_path / "insights.duckdb")
+
+
+@pytest.mark.parametrize("size", [0, 20_000])
+def test_a_snapshot_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path, size: int) -> None:
+    snapshot = tmp_path / "insights.duckdb"
+    snapshot.write_bytes(b"x" * size)
+    with pytest.raises(Unreadable, match=r"insights.duckdb cannot be read \(.*If it is damaged, delete it"):
+        ask("SELECT 1", tmp_path / "keep", snapshot)

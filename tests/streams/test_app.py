@@ -18,6 +18,7 @@ from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall
 from fluvial.schemas.topics import ALERTS, DEAD_LETTERS, HOPS, LAND, TOOL_CALLS, Topic
 from fluvial.settings import Settings
+from fluvial.sinks.alerts import Webhook
 from fluvial.streams import app as app_module
 from fluvial.streams.app import HOP_CLASSES, River, build
 from fluvial.streams.hop import Hop
@@ -118,6 +119,20 @@ async def test_faust_reads_from_kafka_only_where_an_agent_has_something_to_do() 
     told = Settings(broker="broker.test:9092", webhook_url="http://receiver.test/")
     assert build(told, ["gather"]).app.producer_only
     assert not build(told, ["notify"]).app.producer_only
+
+
+async def test_the_client_of_the_webhook_is_closed_with_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Webhook] = []
+    close = Webhook.close
+
+    async def noted(self: Webhook) -> None:
+        await close(self)
+        closed.append(self)
+
+    monkeypatch.setattr(Webhook, "close", noted)
+    told = Settings(broker="broker.test:9092", webhook_url="http://receiver.test/")
+    await build(told, ["notify"]).app.stop()
+    assert len(closed) == 1
 
 
 async def test_the_worker_of_land_ticks_into_every_partition_and_after_every_record(

@@ -68,15 +68,18 @@ class Stream:
 class Receiver:
     """Answers every request; keeps the idempotency keys."""
 
-    def __init__(self, status: int = 200) -> None:
+    def __init__(self, status: int = 200, error: Exception | None = None) -> None:
         self.keys: list[str] = []
         self.status = status
+        self.error = error
 
     def webhook(self) -> Webhook:
         return Webhook("http://receiver.test/", transport=httpx.MockTransport(self._receive))
 
     def _receive(self, request: httpx.Request) -> httpx.Response:
         self.keys.append(request.headers["Idempotency-Key"])
+        if self.error is not None:
+            raise self.error
         return httpx.Response(self.status)
 
 
@@ -141,3 +144,11 @@ async def test_a_receiver_that_stays_away_costs_a_bounded_number_of_tries(status
     letters, _ = await run(receiver, Event(Message(encode(alert("a1")), 0)))
     assert receiver.keys == ["a1", "a1"]
     assert len(letters) == 1
+
+
+async def test_what_nobody_foresaw_is_put_aside_too_and_the_next_one_goes_on() -> None:
+    receiver = Receiver(error=RuntimeError("broken at https://receiver.test/a-secret-path"))
+    letters, fatal = await run(receiver, Event(Message(encode(alert("a1")), 0)), Event(Message(encode(alert("a2")), 1)))
+    assert receiver.keys == ["a1", "a2"]
+    assert fatal == []
+    assert [letter.reason for letter in letters] == ["sending it failed: RuntimeError"] * 2

@@ -7,7 +7,7 @@ from fluvial.schemas.tick import Tick
 from fluvial.streams.epochs import Epochs
 
 ORIGINS = ("land/0", "land/1", "land/2")
-Sent = tuple[str, int, int, str | Tick]  # origin, epoch, time, record or tick
+Sent = tuple[str | None, int, int, str | Tick]  # origin, epoch, time, record or tick
 
 
 def logs() -> dict[str, list[Sent]]:
@@ -95,7 +95,27 @@ def test_a_record_without_origin_comes_with_the_next_tick_and_only_once() -> Non
     assert epochs.plain == 0
     again: Epochs[str] = Epochs(("land/0",), done=1, plain=0)
     again.add(0, None, 0, 5, "vote")
-    assert again.waiting == 0
+    assert again.first_waiting() is None
+
+
+def test_records_without_origin_have_their_place_by_the_log_alone() -> None:
+    for seed in range(50):
+        dice = random.Random(seed)
+        partition = interleaved(seed)
+        for number in range(20):
+            partition.insert(dice.randrange(len(partition)), (None, 0, dice.randrange(120), f"vote-{number}"))
+        expected = handled(partition)
+        epochs: Epochs[str] = Epochs(ORIGINS, done=0, plain=-1)
+        groups: list[tuple[list[str], Tick]] = []
+        for offset, (origin, epoch, time, item) in enumerate(partition):
+            if isinstance(item, Tick):
+                epochs.tick(offset, origin, item)
+            else:
+                epochs.add(offset, origin, epoch, time, item)
+            if dice.random() < 0.2:  # a fetch ends anywhere
+                groups += epochs.ready()
+        groups += epochs.ready()
+        assert groups == expected
 
 
 def test_nothing_is_ready_while_one_origin_is_silent() -> None:

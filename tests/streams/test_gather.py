@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from fluvial.processors.window import SECOND
+from fluvial.processors.window import DAY, SECOND, Lane
 from fluvial.schemas.cluster import Cluster
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.episode import Episode
@@ -87,12 +87,26 @@ def test_one_episode_changes_three_small_rows_of_the_state() -> None:
     assert sum(len(row or b"") for row in changed.values()) < 600
 
 
-def test_a_closed_pane_leaves_only_tombstones_and_its_lane() -> None:
+def test_a_closed_pane_leaves_only_tombstones_its_lane_and_the_time_of_the_sweep() -> None:
     state = State()
     for name in "abc":
         GATHER.on_record(turn(state), arrival(name))
     GATHER.on_tick(turn(state), flush(NOW + SECOND))
-    assert [key.split(b"\x1f")[0] for key, row in state.changes() if row is not None] == [b"lanes"]
+    assert [key.split(b"\x1f")[0] for key, row in state.changes() if row is not None] == [
+        b"lanes",
+        b"swept",
+    ]
+
+
+def test_what_a_lane_carries_goes_out_once_nothing_came_for_a_week() -> None:
+    state = State()
+    GATHER.on_record(turn(state), arrival("a"))
+    GATHER.on_tick(turn(state), flush(NOW + SECOND))
+    GATHER.on_tick(early := turn(state), flush(NOW + 7 * DAY))
+    assert outputs(early) == []
+    GATHER.on_tick(late := turn(state), flush(NOW + 7 * DAY + 3_600 * SECOND))
+    assert [[row.event_id for row in cluster.rows] for _, cluster in outputs(late)] == [["a"]]
+    assert list(state.table("lanes", Lane)) == []
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def keep_in(data: Path, kind: type[Keep] = Keep, broker: str = "broker.test:9092
 @pytest.fixture
 async def keep(tmp_path: Path) -> AsyncIterator[Keep]:
     keep = keep_in(tmp_path)
-    assert await keep.stored_progress(0) == Progress(resume=0)
+    assert await keep.stored_progress(0, Progress(resume=0)) == Progress(resume=0)
     yield keep
     keep.close_partition(0)
 
@@ -94,7 +94,7 @@ async def test_the_store_keeps_the_progress_with_its_counts(keep: Keep, tmp_path
     one = fold(keep, [op("UPVOTE", "i9"), add("i1"), add("i1")])
     assert (one.progress.dead, one.progress.duplicate) == (1, 1)
     keep.close_partition(0)
-    assert await keep.stored_progress(0) == one.progress
+    assert await keep.stored_progress(0, Progress(resume=0)) == one.progress
 
 
 def test_a_flush_writes_the_snapshot_at_once(keep: Keep, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_the_next_owner_waits_until_the_last_has_closed_the_file(keep: Kee
     keep.close_partition(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fluvial.streams.keep.Insights", Busy)
-        assert await keep.stored_progress(0) == Progress(resume=0)
+        assert await keep.stored_progress(0, Progress(resume=0)) == Progress(resume=0)
     assert tries == 3
 
 

@@ -1,12 +1,15 @@
 """Lag on a real broker."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from mode import Service
 
 from fluvial.schemas.topics import ALERTS
 from fluvial.streams.lag import GroupPositions, Lag, Reader
+from fluvial.streams.tool_calls import ToolCallsLog
 
 
 class Place:
@@ -25,6 +28,15 @@ async def lag(kafka: str) -> AsyncIterator[Lag]:
     await lag.on_start()
     yield lag
     await lag.on_stop()
+
+
+async def until_visible(lag: Lag, topic: str, end: int) -> None:
+    """A commit is acknowledged a moment before its mark is written."""
+    async with asyncio.timeout(30):
+        while (  # noqa: ASYNC110
+            await lag._consumer.end_offsets([TopicPartition(topic, 0)])
+        )[TopicPartition(topic, 0)] < end:
+            await asyncio.sleep(0.05)
 
 
 async def write(broker: str, topic: str, transactional_id: str, commit: bool = True) -> None:
@@ -46,6 +58,7 @@ async def test_a_reader_that_stands_before_something_to_read_gives_no_sign_of_li
     await lag.look(reader)
     assert reader.beat == 1  # nothing to read
     await write(kafka, topic, topic)
+    await until_visible(lag, topic, 3)
     await lag.look(reader)
     await lag.look(reader)
     assert reader.beat == 1  # two records and a mark wait
@@ -81,3 +94,16 @@ async def test_a_groups_position_is_what_it_committed(kafka: str, topic_prefix: 
     await member.stop()
     assert await positions.read() == {0: 2}
     await positions.on_stop()
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        Lag("broker.test:9092", {}),
+        GroupPositions("broker.test:9092", "group", "topic", 1),
+        ToolCallsLog(None, "broker.test:9092"),
+    ],
+    ids=lambda service: type(service).__name__,
+)
+async def test_a_service_that_never_started_can_be_stopped(service: Service) -> None:
+    await service.stop()

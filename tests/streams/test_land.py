@@ -222,12 +222,16 @@ def test_nothing_is_sent_while_an_emptied_store_is_filled_again(land: Land, stor
     assert (turn.outputs, store.count()) == ([], 1)
 
 
+LANDED = Progress(resume=9, read=5, emitted=5)
+
+
 async def test_progress_begins_anew_where_the_store_has_nothing_of_a_partition(land: Land) -> None:
-    assert await land.stored_progress(0) == Progress(resume=0)
+    assert await land.stored_progress(0, LANDED) == Progress(resume=0)
     turn = Turn("land", 0, State(), Progress(resume=0, at=NOW))
     await land.handle(turn, arrivals([call()]))
-    assert await land.stored_progress(0) is None
-    assert await land.stored_progress(1) == Progress(resume=0)
+    assert await land.stored_progress(0, LANDED) is None
+    assert await land.stored_progress(1, LANDED) == Progress(resume=0)
+    assert await land.stored_progress(1, Progress(resume=9, read=5, dead=5)) is None
 
 
 def test_idle_runs_leave_the_state_with_time(land: Land) -> None:
@@ -236,6 +240,19 @@ def test_idle_runs_leave_the_state_with_time(land: Land) -> None:
     seat.take([*arrivals([call(2)], offset=2), Tick(slot=2, at=NOW + module.RUN_IDLE // 2)])
     seat.take([*arrivals([call(3)], offset=3), Tick(slot=3, at=NOW + module.RUN_IDLE + 9)])
     assert list(seat.state.table("runs", RunState)) == ["bot|r"]
+
+
+def test_runs_are_forgotten_before_the_hour_where_they_are_twice_too_many(
+    land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RUNS_KEPT", 3)
+    seat = Seat(land)
+    seat.take([Tick(slot=1, at=NOW + 1)])
+    seat.take([*arrivals(call(run_id=f"r{n}") for n in range(5)), Tick(slot=2, at=NOW + 2)])
+    latest = [call(run_id="a"), call(run_id="b"), call(run_id="r0", seq=1)]
+    seat.take([*arrivals(latest, offset=5), Tick(slot=3, at=NOW + 3)])
+    runs = seat.state.table("runs", RunState)
+    assert sorted(runs) == ["bot|a", "bot|b", "bot|r0"]
 
 
 def test_only_the_first_partition_looks_after_the_store(land: Land, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,13 @@
 from msgspec.structs import replace
 
+from fluvial.processors.alert import Told
 from fluvial.schemas.alert import Alert
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.drift_event import ChangeTime, DriftEvent, Level, MetricKey
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import ALERTS
-from fluvial.streams.notify import Notify
+from fluvial.streams.notify import TOLD_IDLE, Notify
 from fluvial.streams.state import State
 from fluvial.streams.turn import Arrival, Output, Turn
 
@@ -60,6 +61,17 @@ def test_the_cool_down_is_kept_in_the_state_of_the_partition() -> None:
     assert alerts(later) == []
     notify.on_record(later, arrival(replace(DRIFT, event_id="e3", detected_at=60_000_000)))
     assert [alert.drift.event_id for alert in alerts(later)] == ["e3"]
+
+
+def test_a_fingerprint_is_forgotten_a_week_of_ticks_after_its_last_drift() -> None:
+    notify, state = Notify("broker.test:9092"), State()
+    for fingerprint, now in (("f1", 1), ("f2", 9), ("before the first tick", 0)):
+        one = Turn("notify", 0, state, Progress(resume=0, at=now))
+        notify.on_record(one, arrival(replace(DRIFT, fingerprint=fingerprint)))
+    notify.on_tick(turn(state), Tick(slot=8, at=TOLD_IDLE + 1))
+    assert len(state.table("told", Told)) == 3
+    notify.on_tick(turn(state), Tick(slot=9, at=TOLD_IDLE + 1 + 3_600_000_000))
+    assert list(state.table("told", Told)) == ["before the first tick"]
 
 
 def test_a_tick_alone_changes_nothing() -> None:

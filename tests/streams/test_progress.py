@@ -1,5 +1,6 @@
 """How far the hops have come, read from the ends of their state topics."""
 
+import time
 from typing import Any
 
 import pytest
@@ -119,3 +120,15 @@ def test_a_read_that_never_comes_to_its_end_is_given_up(dry_river: Any) -> None:
     where = TopicPartition(KEEP.source.named(dry_river.prefix), 0)
     with LogReader(dry_river.broker, timeout=0.6) as reader, pytest.raises(BrokerAway, match="took too long"):
         list(reader.read({where: (0, 10)}))
+
+
+def test_a_read_takes_as_long_as_the_broker_hands_out_and_the_callers_time_does_not_count(dry_river: Any) -> None:
+    dry_river.write(KEEP.source, [b"%d" % number for number in range(2_500)])
+    where = TopicPartition(KEEP.source.named(dry_river.prefix), 0)
+    with LogReader(dry_river.broker, timeout=0.6) as reader:
+        read = 0
+        for record in reader.read(reader.spans([where])):
+            read += 1
+            if record.offset == 0:
+                time.sleep(0.7)
+    assert read == 2_500

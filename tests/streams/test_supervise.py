@@ -10,7 +10,7 @@ import pytest
 
 from fluvial.streams import child as child_module
 from fluvial.streams import supervise
-from fluvial.streams.child import Child
+from fluvial.streams.child import NO_BROKER, Child
 from fluvial.streams.supervise import AlreadyRunning, Change, GaveUp, Restarts, Supervisor, groups_of, sole
 
 ARGUMENTS = """
@@ -20,6 +20,7 @@ parent = int(sys.argv[sys.argv.index("--parent") + 1])
 """
 HEALTHY = ARGUMENTS + "os.close(ready_fd); print('working', flush=True); time.sleep(60)"
 STUBBORN = ARGUMENTS + "signal.signal(signal.SIGTERM, signal.SIG_IGN); os.close(ready_fd); time.sleep(60)"
+LONELY = ARGUMENTS + f"print('fluvial: no Kafka broker answers'); sys.exit({NO_BROKER})"
 BROKEN = ARGUMENTS + "print('first line'); sys.exit('the disk is full')"
 
 
@@ -125,6 +126,28 @@ def test_a_child_that_ends_again_and_again_is_given_up_with_its_last_lines(
     ends = [change for change in told.changes if change.what == "ended"]
     assert [(change.code, change.reason) for change in ends] == [(1, "the disk is full")] * 5
     assert told.lines()[-1] == ("b", "stopped")
+
+
+def test_a_child_that_no_broker_answers_is_started_again_for_ever_and_that_is_said_once(
+    child: Callable[[str, str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", 0.0)
+    told = Told(lambda _: False)
+    one = child("a", LONELY)
+    supervisor, kept = Supervisor([one], told), supervise.Kept(one)
+    while kept.restarts.unanswered < supervise.TRIES + 2:
+        supervisor.look_after(kept, time.monotonic())
+        time.sleep(0.01)
+    assert told.lines() == [("a", "started"), ("a", "ended")]
+    assert (told.changes[-1].code, told.changes[-1].reason) == (NO_BROKER, "no Kafka broker answers")
+    assert kept.restarts.fruitless == 0
+
+
+def test_pauses_without_a_broker_double_and_neither_count_nor_forgive() -> None:
+    restarts = Restarts()
+    restarts.pause_after(0.0)
+    assert [restarts.pause_without_broker() for _ in range(7)] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert restarts.pause_after(0.0) == 2.0
 
 
 def test_a_child_that_does_not_listen_is_killed_in_the_end(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fluvial.streams.child import NO_BROKER
 from fluvial.streams.worker import NoBroker, wait_for_broker
 
 NOWHERE = "127.0.0.1:1"
@@ -61,6 +62,22 @@ def test_a_stop_while_it_waits_for_the_broker_is_clean(tmp_path: Path) -> None:
 async def test_the_wait_for_a_broker_is_bounded_and_says_whom_it_waited_for() -> None:
     with pytest.raises(NoBroker, match=r"no Kafka broker answers at 127\.0\.0\.1:1 \(0\.3 s waited\)"):
         await wait_for_broker(NOWHERE, 0.3)
+
+
+def test_that_no_broker_answered_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    script = """if True:
+        from functools import partial
+        from fluvial.streams import worker
+        worker.wait_for_broker = partial(worker.wait_for_broker, seconds=0.1)
+        worker.main(["--hops", "gather"])
+    """
+    environment = {"FLUVIAL_DATA": str(tmp_path), "FLUVIAL_BROKER": NOWHERE}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(
+        command, env=os.environ | environment, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == NO_BROKER == 69
+    assert ended.stderr.splitlines()[-1] == f"fluvial: no Kafka broker answers at {NOWHERE} (0.1 s waited)"
 
 
 def test_a_hop_that_dies_ends_the_process_with_its_reason(kafka: str, topic_prefix: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A river of its own for one test: fresh topics on the broker, hops on them, and what stands in the topics."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -99,6 +100,27 @@ class River:
             while not await condition():
                 assert even_if_fatal or not self.fatal, self.fatal
                 await asyncio.sleep(0.1)
+
+    async def has_handled(self, hop: Hop, topic: Topic) -> None:
+        """Until a hop has read its whole source, and has come round its loop once more: what it was to do is done."""
+        places = [TopicPartition(topic.named(self.prefix), number) for number in range(topic.partitions)]
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.broker, isolation_level="read_committed")
+        await consumer.start()
+        try:
+            ends = await consumer.end_offsets(places)
+        finally:
+            await consumer.stop()
+
+        async def read() -> bool:
+            return await hop.positions() == {place.partition: end for place, end in ends.items()}
+
+        await self.until(read)
+        seen = time.monotonic()
+
+        async def came_round() -> bool:
+            return hop.last_loop > seen
+
+        await self.until(came_round)
 
     async def has_clusters(self, n: int) -> None:
         async def enough() -> bool:

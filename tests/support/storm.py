@@ -99,6 +99,8 @@ class Storm:
         if blow == "broker":
             assert self.broker.pid is not None
             os.kill(self.broker.pid, signal.SIGKILL)
+            while self.broker.ended() is None:
+                time.sleep(0.05)
             self.broker.start()
             return
         worker = self.dice.choice(self.workers)
