@@ -28,6 +28,7 @@ SAMPLE = 500
 
 
 def main() -> None:
+    """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"FLUVIAL_DATA": folder, "FLUVIAL_KAFKA_PORT": "0", "FLUVIAL_QUACK_PORT": "0"}
         up = subprocess.Popen([*FLUVIAL, "up", "--json"], stdout=subprocess.PIPE, text=True)
@@ -86,7 +87,7 @@ def bare_rate(texts: list[str]) -> float:
 
 
 def rows(*arguments: str) -> list[dict[str, int]]:
-    done = subprocess.run([*FLUVIAL, *arguments, "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*FLUVIAL, *arguments, "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

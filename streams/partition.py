@@ -107,9 +107,21 @@ class Partition:
 
         Raises KafkaError where it did not happen: the state in memory is then ahead of the log and must be dropped.
         """
+        sent: list[asyncio.Future[Any]] = []
+        try:
+            await self._write(turn, sent)
+        except BaseException:
+            for delivered in sent:
+                if delivered.done() and not delivered.cancelled():
+                    delivered.exception()  # looked at, or it is logged when it is collected
+            raise
+        self.state.settle()
+        self.progress = turn.progress
+
+    async def _write(self, turn: Turn, sent: "list[asyncio.Future[Any]]") -> None:
+        """One transaction; what was sent is added to `sent`."""
         producer, state_topic = self._producer, self._state_topic
         await producer.begin_transaction()
-        sent: list[asyncio.Future[Any]] = []
         for output in turn.outputs:
             sent += await self._send_tick(output) if isinstance(output, Tick) else [await self._send(output)]
         for key, row in self.state.changes():
@@ -119,8 +131,6 @@ class Partition:
         await producer.commit_transaction()
         for delivered in sent:
             delivered.result()
-        self.state.settle()
-        self.progress = turn.progress
 
     async def _send(self, output: Output) -> "asyncio.Future[Any]":
         headers = [("origin", self._origin), ("epoch", b"%d" % output.epoch)]
