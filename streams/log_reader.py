@@ -61,7 +61,7 @@ class LogReader:
                 bootstrap_servers=broker,
                 client_id="fluvial-reader",
                 isolation_level="read_committed",
-                enable_incremental_fetch_sessions=False,  # kafka-python 3.0.12 forgets a partition it has sought back in
+                enable_incremental_fetch_sessions=False,  # 3.0.12 forgets a partition it sought back in
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
