@@ -28,6 +28,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 
 from fluvial.moments import micros
+from fluvial.schemas.codec import in_words
 from fluvial.schemas.tool_call import ToolCall
 from fluvial.schemas.types import Status
 
@@ -71,7 +72,7 @@ class Mapping:
         try:
             return msgspec.convert(_present(values), ToolCall)
         except msgspec.ValidationError as error:
-            raise Unmappable(f"not a valid ToolCall: {error}") from error
+            raise Unmappable(f"not a valid ToolCall: {in_words(str(error))}") from error
 
 
 def load_mapping(path: Path) -> Mapping:

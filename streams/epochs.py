@@ -40,6 +40,10 @@ class Epochs(Generic[T]):
         """Offset of the last record without origin that was given out."""
         return self._plain
 
+    def waits_for(self, origin: str) -> bool:
+        """Whether this is one of the origins whose ticks are waited for."""
+        return origin in self._reached
+
     def add(self, offset: int, origin: str | None, epoch: int, time: int, item: T) -> None:
         """Take a record; one that was handled before a restart is dropped."""
         if origin is None:

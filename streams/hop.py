@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 
 import structlog
@@ -296,13 +297,23 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     def _sort_in(self, epochs: Epochs[Arrival[Any]], message: ConsumerRecord) -> None:
         headers = dict(message.headers)
-        origin = headers["origin"].decode() if "origin" in headers else None
         item = self._read(message)
+        origin, epoch = None, 0
+        try:
+            if "origin" in headers:
+                origin, epoch = headers["origin"].decode(), int(headers.get("epoch", b"0"))
+                if not epochs.waits_for(origin):
+                    raise ValueError(f"{origin} does not write to this topic")
+        except ValueError as error:
+            origin = None
+            if isinstance(item, Arrival):
+                item = replace(item, record=None, problem=f"the headers origin and epoch are the hops' own: {error}")
         if isinstance(item, Tick):
             epochs.tick(message.offset, origin, item)
         else:
-            time_of_event = item.timestamp if item.problem else getattr(item.record, self.plan.source.time)
-            epochs.add(message.offset, origin, int(headers.get("epoch", b"0")), time_of_event, item)
+            unread = item.problem is not None
+            time_of_event = item.timestamp if unread else getattr(item.record, self.plan.source.time)
+            epochs.add(message.offset, origin, epoch, time_of_event, item)
 
     def _read(self, message: ConsumerRecord) -> Item:
         value = message.value or b""

@@ -76,7 +76,7 @@ class Turn:
         """Send a record with this turn's transaction."""
         if not self.muted:
             self.outputs.append(Output(topic, key, encode(record), self.progress.slot))
-            self._add(emitted=1)
+        self._add(emitted=1)
 
     def count(self, what: Counter, n: int = 1) -> None:
         self._add(**{what: n})

@@ -96,6 +96,8 @@ def sentence(error: BaseException) -> str:
         return f"The Kafka broker did not answer ({text}). `fluvial up` starts a local one, --broker names another."
     if isinstance(error, PermissionError) and error.filename:
         return f"No permission for {error.filename}. Change its permissions or choose another folder with --data."
+    if isinstance(error, FileExistsError | NotADirectoryError) and error.filename:
+        return f"{error.filename} is a file, not a folder: choose another with --data."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     return f"Unexpected {type(error).__name__}: {text} (FLUVIAL_DEBUG=1 shows where)"

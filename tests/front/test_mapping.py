@@ -102,7 +102,7 @@ def test_a_boolean_as_status_is_refused_with_what_to_write() -> None:
         ('seq = "x"\n', {"x": 1.5}, "seq: 1.5 is no whole number"),
         ('model = "length(x)"\n', {"x": 1}, r"model: In function length\(\), invalid type"),
         ("", {"r": None}, "run_id: the mapping finds nothing in this row"),
-        ("", {"t": ""}, "not a valid ToolCall: Expected `str` of length >= 1 - at `\\$.tool`"),
+        ("", {"t": ""}, "not a valid ToolCall: tool is empty"),
         ('chain = "x"\n', {"x": "c" * 129}, "length <= 128 - at `\\$.chain`"),
     ],
 )

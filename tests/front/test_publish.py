@@ -83,7 +83,7 @@ def test_metrics_that_are_no_finite_numbers_are_left_out_and_counted() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"tool": ""}, r"Expected `str` of length >= 1 - at `\$.tool`"),
+        ({"tool": ""}, "tool is empty"),
         ({"run_id": 7}, r"Expected `str`, got `int` - at `\$.run_id`"),
         ({"status": "maybe"}, r"Invalid enum value 'maybe' - at `\$.status`"),
         ({"chain": "c" * 129}, r"length <= 128 - at `\$.chain`"),

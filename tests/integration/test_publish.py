@@ -294,7 +294,7 @@ def test_lines_that_cannot_be_used_are_dead_letters_with_their_place(
         4: "not a valid ToolCall: Object missing required field `tool`",
         5: "not JSON: JSON is malformed: invalid character (byte 0)",
         6: "nested too deeply (about 1,000 levels are read)",
-        7: "not a valid ToolCall: Expected `str` of length >= 1 - at `$.tool`",
+        7: "not a valid ToolCall: tool is empty",
         8: "too long: more than 16 MiB on one line",
     }
     assert letters[2].value == "{broken"

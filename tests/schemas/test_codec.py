@@ -21,7 +21,7 @@ LEAST = b'{"source":"shop","run_id":"1","tool":"search"'
         (b"[1]", "not a valid ToolCall: Expected `object`, got `array`"),
         (b"null", "not a valid ToolCall: Expected `object`, got `null`"),
         (b'{"source":"shop","run_id":"1"}', "missing required field `tool`"),
-        (b'{"source":"","run_id":"1","tool":"t"}', "length >= 1 - at `$.source`"),
+        (b'{"source":"","run_id":"1","tool":"t"}', "source is empty"),
         (LEAST + b',"status":"maybe"}', "Invalid enum value 'maybe' - at `$.status`"),
         (LEAST + b',"started_at":1e30}', "at `$.started_at`"),
         (LEAST + b',"started_at":-62135596800000001}', "`int` >= -62135596800000000 - at `$.started_at`"),
@@ -78,3 +78,21 @@ def test_any_bytes_are_a_record_or_said_to_be_none(data: bytes) -> None:
         decode(data, ToolCall)
     except Undecodable as error:
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"source":"s","run_id":"r","tool":""}', "not a valid ToolCall: tool is empty"),
+        (b" ", "not JSON: the record is empty"),
+        (
+            b'{"source":"s","run_id":"r","tool":"t","started_at":"2026-11-20T10:01:00Z"}',
+            "not a valid ToolCall: Expected `int | null`, got `str` - at `$.started_at`: times are microseconds since "
+            "1970 UTC (text in ISO form comes in through a mapping)",
+        ),
+    ],
+)
+def test_a_frequent_mistake_is_said_in_words(data: bytes, words: str) -> None:
+    with pytest.raises(Undecodable) as error:
+        decode(data, ToolCall)
+    assert str(error.value) == words

@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from support.hops import Adder, Relay
 from support.river import River
 
@@ -119,6 +120,31 @@ async def test_what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on(ri
     assert letters[1].reason == "not a valid ToolCall: Object missing required field `run_id`"
     read = [progress for progress in await river.progress(LAND) if progress.dead]
     assert read[-1].dead == 2 and read[-1].read == read[-1].emitted + read[-1].dead
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("origin", b"\xff\xfe")],
+        [("origin", b"land/0"), ("epoch", b"abc")],
+        [("origin", b"stranger"), ("epoch", b"0")],
+        [("origin", b"stranger"), ("epoch", b"99999999999999")],
+    ],
+)
+async def test_a_record_with_headers_that_are_no_hops_becomes_a_dead_letter(
+    river: River, headers: list[tuple[str, bytes]]
+) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=river.broker)
+    await producer.start()
+    await producer.send_and_wait(EPISODES.named(river.prefix), b"{}", partition=0, headers=headers)
+    await producer.stop()
+    await river.publish(calls(4))
+    await river.tick()
+    await river.start(Relay, Adder)
+    await river.has_clusters(4)
+    [letter] = await river.read(DEAD_LETTERS)
+    assert letter.hop == "gather"
+    assert letter.reason.startswith("the headers origin and epoch are the hops' own:")
 
 
 async def test_nothing_of_an_epoch_is_handled_before_every_partition_has_ticked(river: River) -> None:
