@@ -3,7 +3,6 @@
 import hashlib
 import re
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fluvial.settings import Settings
+from fluvial.streams.broker_ports import HOST, is_free
 
 State = Literal["ok", "warn", "FAIL"]
 
 LEAST_FREE = 200 * 1_048_576
 """Bytes without which Kafka and the stores soon stop."""
 GOOD_FREE = 2 * 1_073_741_824
-HOST = "127.0.0.1"
 OLDEST_PYTHON = (3, 11)
 NO_WORKERS = "none runs; `fluvial up` starts them"
 
@@ -175,7 +174,7 @@ def workers(settings: Settings) -> Finding:
 
 
 def kafka_port(number: int) -> Finding:
-    if _is_free(number):
+    if is_free(number):
         return Finding("kafka port", "ok", f"{HOST}:{number} is free" if number else "a free one will be taken")
     what = f"{HOST}:{number} is in use"
     return Finding("kafka port", "FAIL", f"{what}: end what uses it, or choose another with FLUVIAL_KAFKA_PORT")
@@ -183,19 +182,9 @@ def kafka_port(number: int) -> Finding:
 
 def quack_port(number: int) -> Finding:
     """Keep takes another where this one is in use, and notes which."""
-    if _is_free(number):
+    if is_free(number):
         return Finding("quack port", "ok", f"{HOST}:{number} is free" if number else "a free one will be taken")
     return Finding("quack port", "ok", f"{HOST}:{number} is in use, by keep if it runs; else keep takes a free one")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def model() -> Finding:
