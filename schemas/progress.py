@@ -20,9 +20,11 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="progr
     plain: int = -1
     """Offset of the last record without origin that was handled."""
     read: int = 0
-    """Records handled ("in")."""
+    """Records handled ("in"): each is counted once as done, dead, duplicate or late."""
     emitted: int = 0
     """Records sent to outputs, ticks and dead letters not counted ("out")."""
+    done: int = 0
+    """Records that were used: landed, watched, put into a window, learnt from, folded."""
     dead: int = 0
     duplicate: int = 0
     late: int = 0

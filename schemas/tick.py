@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from fluvial.schemas.erasure import Erasure
 from fluvial.schemas.types import Micros
 
 
@@ -9,9 +10,12 @@ class Tick(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tick"):
     """The clock said `at`; every record before this one in its partition came earlier.
 
     `slot` orders ticks and only ever grows within a partition (milliseconds, but at least one more than the last).
-    `flush` asks every hop to finish what it holds open (`fluvial drain`).
+    `flush` asks every hop to finish what it holds open (`fluvial drain`). `erase` asks every hop to forget
+    (`fluvial forget`); `erased` are the event ids of what land has forgotten for it, for the hops behind.
     """
 
     slot: int
     at: Micros
     flush: bool = False
+    erase: Erasure | None = None
+    erased: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ class Distil(Hop):
 
     def on_record(self, turn: Turn, arrival: Arrival[Cluster]) -> None:
         _emit(turn, learn(_state(turn), arrival.record))
+        turn.count("done")
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
         if tick.flush:

@@ -60,10 +60,7 @@ class Epochs(Generic[T]):
             return
         self._reached[origin] = tick.slot
         known, first = self._ticks.get(tick.slot, (tick, offset))
-        self._ticks[tick.slot] = (
-            Tick(slot=tick.slot, at=max(known.at, tick.at), flush=known.flush or tick.flush),
-            min(first, offset),
-        )
+        self._ticks[tick.slot] = _both(known, tick), min(first, offset)
 
     def ready(self) -> Iterator[tuple[list[T], Tick]]:
         """The records before each tick that all origins have passed, in order, and the tick."""
@@ -81,6 +78,17 @@ class Epochs(Generic[T]):
         """The smallest offset that has to be read again after a restart; None if nothing waits."""
         offsets = [w.offset for w in self._records] + [first for _, first in self._ticks.values()]
         return min(offsets, default=None)
+
+
+def _both(one: Tick, other: Tick) -> Tick:
+    """What two origins say in the tick of one slot."""
+    return Tick(
+        slot=one.slot,
+        at=max(one.at, other.at),
+        flush=one.flush or other.flush,
+        erase=one.erase or other.erase,
+        erased=tuple(sorted({*one.erased, *other.erased})),
+    )
 
 
 def origin_of(hop: str, partition: int) -> str:

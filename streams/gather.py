@@ -48,8 +48,7 @@ class Gather(Hop):
 
     def on_record(self, turn: Turn, arrival: Arrival[Episode]) -> None:
         clusters, late = place(_state(turn), self._windows, arrival.record, turn.now)
-        if late:
-            turn.count("late")
+        turn.count("late" if late else "done")
         _emit(turn, clusters)
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:

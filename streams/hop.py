@@ -74,8 +74,12 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     # What a hop is
 
+    def record_of(self, message: ConsumerRecord) -> Any:
+        """The record in a message of the source, as `on_record` meets it. Raises Undecodable: it is a dead letter."""
+        return decode(message.value or b"", self.plan.source.record)
+
     def on_record(self, turn: Turn, arrival: Arrival[Any]) -> None:
-        """One record, in a worker thread. Raises only what another try could mend."""
+        """One record, in a worker thread, counted as what became of it. Raises only what another try could mend."""
         raise NotImplementedError
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
@@ -317,10 +321,9 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     def _read(self, message: ConsumerRecord) -> Item:
         value = message.value or b""
-        kind = Tick if TICK_HEADER in message.headers else self.plan.source.record
         record, problem = None, None
         try:
-            record = decode(value, kind)
+            record = decode(value, Tick) if TICK_HEADER in message.headers else self.record_of(message)
         except Undecodable as error:
             problem = str(error)
         if isinstance(record, Tick):

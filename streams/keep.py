@@ -147,8 +147,8 @@ class Keep(Hop):
         for arrival, outcome in zip(arrivals, batch.outcomes, strict=True):
             if outcome.kind == "refused":
                 turn.dead_letter(arrival, outcome.reason)
-            elif outcome.kind == "duplicate":
-                turn.count("duplicate")
+            else:
+                turn.count("duplicate" if outcome.kind == "duplicate" else "done")
         self._shelf.insights.commit(batch, turn.progress)
         if batch.operations:
             self._shelf.changed()

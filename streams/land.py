@@ -104,6 +104,7 @@ class Land(Hop):
             landings = _firsts(turn, landings, self._store.positions(one.id for one in episodes))
             episodes, changed = _episodes(landings, runs, turn.now)
         runs.update(changed)
+        turn.count("done", len(episodes))
         for episode in episodes:
             turn.emit(EPISODES, stream_key(episode.tool, episode.chain, episode.token_pair), _to_send(episode))
 

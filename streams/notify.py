@@ -30,6 +30,7 @@ class Notify(Hop):
         alert = alert_of(arrival.record, turn.table("told", Told), self._cooldown_us, turn.now)
         if alert is not None:
             turn.emit(ALERTS, alert.drift.fingerprint, alert)
+        turn.count("done")
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
         """Forget fingerprints by the tick clock: a replay has its event times, and so its cool-downs, far behind it."""

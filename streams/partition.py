@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.progress import PROGRESS_KEY, Progress
 from fluvial.schemas.tick import Tick
-from fluvial.schemas.topics import MAX_RECORD_BYTES, HopPlan
+from fluvial.schemas.topics import MAX_RECORD_BYTES, TOOL_CALLS, HopPlan
 from fluvial.streams.epochs import origin_of
 from fluvial.streams.state import State
 from fluvial.streams.turn import Output, Turn
@@ -139,10 +139,11 @@ class Partition:
         )
 
     async def _send_tick(self, tick: Tick) -> "Sequence[asyncio.Future[Any]]":
+        """Into every partition of every output, but for `tool-calls`: those ticks are the ticker's alone."""
         value, headers = encode(tick), [TICK_HEADER, ("origin", self._origin), ("epoch", b"%d" % tick.slot)]
         return [
             await self._producer.send(topic, value, partition=number, headers=headers)
-            for topic in (output.named(self._prefix) for output in self.plan.outputs)
+            for topic in (output.named(self._prefix) for output in self.plan.outputs if output is not TOOL_CALLS)
             for number in sorted(await self._producer.partitions_for(topic))
         ]
 

@@ -33,11 +33,17 @@ class HopStatus:
     hop: str
     read: int
     emitted: int
+    done: int
     dead: int
     duplicate: int
     late: int
     lag: int
     last_progress: int | None
+
+    @property
+    def unaccounted(self) -> int:
+        """Records that were read and of which nobody said what became of them; 0, or something is wrong."""
+        return self.read - self.done - self.dead - self.duplicate - self.late
 
 
 def marks(reader: LogReader, plans: Iterable[HopPlan], prefix: str = "") -> dict[Place, Mark]:
@@ -86,6 +92,7 @@ def _sum(hop: str, known: Mapping[Place, Mark], waiting: Mapping[Place, int]) ->
         hop=hop,
         read=sum(mark.progress.read for mark in own),
         emitted=sum(mark.progress.emitted for mark in own),
+        done=sum(mark.progress.done for mark in own),
         dead=sum(mark.progress.dead for mark in own),
         duplicate=sum(mark.progress.duplicate for mark in own),
         late=sum(mark.progress.late for mark in own),

@@ -15,7 +15,7 @@ from fluvial.schemas.topics import DEAD_LETTERS, Topic
 from fluvial.streams.state import State, Table
 
 T = TypeVar("T")
-Counter = Literal["dead", "duplicate", "late"]
+Counter = Literal["done", "dead", "duplicate", "late"]
 
 
 def _event_id(record: Any) -> str:
@@ -59,6 +59,8 @@ class Turn:
         self.progress = progress
         """What will be committed with this turn: a store that keeps its own offset keeps this."""
         self.outputs: list[Output | Tick] = []
+        self.erased: list[str] = []
+        """Event ids that this turn has forgotten at its tick; the tick takes them along."""
         self.muted = False
         """True while records are handled again only to rebuild a store: nothing is emitted."""
         self._state = state
@@ -79,6 +81,7 @@ class Turn:
         self._add(emitted=1)
 
     def count(self, what: Counter, n: int = 1) -> None:
+        """Say what became of a record of the source: each is counted once."""
         self._add(**{what: n})
 
     def dead_letter(self, arrival: Arrival[Any], reason: str) -> None:
@@ -99,9 +102,11 @@ class Turn:
         self._add(dead=1)
 
     def pass_tick(self, tick: Tick) -> None:
-        """Time has come to `tick`; it goes on to every partition of every output."""
+        """Time has come to `tick`; it goes on to every partition of every output, with what was forgotten at it."""
         if not self.muted:
-            self.outputs.append(tick)
+            erased = tuple(sorted({*tick.erased, *self.erased}))
+            self.outputs.append(msgspec.structs.replace(tick, erased=erased))
+        self.erased = []
 
     def reach(self, **progress: int) -> None:
         """Set fields of the progress."""

@@ -32,6 +32,7 @@ class Watch(Hop):
             alarm = bank.push(key, value, episode.started_at)
             if alarm is not None:
                 _tell(turn, drift_event(key, alarm, config_of(metric).version()))
+        turn.count("done")
 
     def before_commit(self, turn: Turn) -> None:
         bank = self._bank(turn)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fluvial.streams.progress import HopStatus
 
 ANSWER_SECONDS = 10.0
-COLUMNS = ("hop", "in", "out", "dead", "duplicate", "late", "lag", "last progress")
+COLUMNS = ("hop", "in", "done", "duplicate", "dead", "late", "out", "lag", "last progress")
 
 
 def register(app: typer.Typer) -> None:
@@ -21,8 +21,9 @@ def register(app: typer.Typer) -> None:
     def status(ctx: typer.Context) -> None:
         """How far each hop has come, all its partitions together, since the river's first event.
 
-        in: records handled. out: records sent on. dead: put aside as dead letters. duplicate: known by their id
-        already. late: came after their window had closed. lag: records published to the hop's source topic that it has
+        in: records handled; each is counted once as done (landed, watched, learnt from), duplicate (known by its id
+        already), dead (put aside as a dead letter) or late (came after its window had closed): a hop whose counts do
+        not add up to that is named. out: records sent on. lag: records published to the hop's source topic that it has
         still to handle; ticks are not counted, save beyond the next 2,000 offsets of a partition, where ticks and
         transaction marks are. last progress: when a partition of the hop last committed (with --json: microseconds
         since 1970 UTC).
@@ -40,6 +41,9 @@ def register(app: typer.Typer) -> None:
                 emit(as_object(hop))
         else:
             table(COLUMNS, [_row(hop, now) for hop in hops])
+        for hop in hops:
+            if hop.unaccounted:
+                say(f"{hop.hop} does not account for {abs(hop.unaccounted):,} of its records: please report it.")
         if warning := standstill(hops, now, settings):
             say(warning)
 
@@ -49,17 +53,18 @@ def as_object(hop: "HopStatus") -> dict[str, object]:
     return {
         "hop": hop.hop,
         "in": hop.read,
-        "out": hop.emitted,
-        "dead": hop.dead,
+        "done": hop.done,
         "duplicate": hop.duplicate,
+        "dead": hop.dead,
         "late": hop.late,
+        "out": hop.emitted,
         "lag": hop.lag,
         "last_progress": hop.last_progress,
     }
 
 
 def _row(hop: "HopStatus", now: int) -> tuple[str, ...]:
-    figures = (hop.read, hop.emitted, hop.dead, hop.duplicate, hop.late, hop.lag)
+    figures = (hop.read, hop.done, hop.duplicate, hop.dead, hop.late, hop.emitted, hop.lag)
     return (hop.hop, *(f"{figure:,}" for figure in figures), ago(hop.last_progress, now))
 
 

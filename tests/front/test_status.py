@@ -22,7 +22,7 @@ SETTINGS = Settings(idle_tick_seconds=30)
 
 def hop(name: str, lag: int, age_seconds: int | None) -> HopStatus:
     last = None if age_seconds is None else NOW - age_seconds * SECOND
-    return HopStatus(name, read=0, emitted=0, dead=0, duplicate=0, late=0, lag=lag, last_progress=last)
+    return HopStatus(name, read=0, emitted=0, done=0, dead=0, duplicate=0, late=0, lag=lag, last_progress=last)
 
 
 def run(river: Any, *arguments: str) -> Any:
@@ -31,21 +31,26 @@ def run(river: Any, *arguments: str) -> Any:
 
 def test_with_json_there_is_one_object_a_hop_with_the_promised_keys(dry_river: Any) -> None:
     dry_river.write(TOOL_CALLS, [ToolCall(source="s", run_id="r", tool="t")] * 5)
-    dry_river.reach(LAND, Progress(resume=2, read=2, emitted=1, dead=1), [0])
+    dry_river.reach(LAND, Progress(resume=2, read=2, emitted=1, done=1, dead=1), [0])
     before = time.time_ns() // 1_000
     result = run(dry_river, "--json")
     assert result.exit_code == 0
     hops = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
     assert [hop["hop"] for hop in hops] == list(HOPS)
-    assert {tuple(hop) for hop in hops} == {("hop", "in", "out", "dead", "duplicate", "late", "lag", "last_progress")}
+    assert {tuple(hop) for hop in hops} == {
+        ("hop", "in", "done", "duplicate", "dead", "late", "out", "lag", "last_progress")
+    }
     last = hops[0].pop("last_progress")
-    assert hops[0] == {"hop": "land", "in": 2, "out": 1, "dead": 1, "duplicate": 0, "late": 0, "lag": 3}
+    assert hops[0] == {
+        **{"hop": "land", "in": 2, "done": 1, "duplicate": 0, "dead": 1, "late": 0},
+        **{"out": 1, "lag": 3},
+    }
     assert before - 60 * SECOND < last <= before
     assert hops[1]["last_progress"] is None
 
 
 def test_people_see_a_table(dry_river: Any) -> None:
-    dry_river.reach(LAND, Progress(resume=0, read=12_345), [0])
+    dry_river.reach(LAND, Progress(resume=0, read=12_345, done=12_345), [0])
     result = run(dry_river)
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.stdout.splitlines() if line.strip("─ ")] == ["hop", *HOPS]
@@ -89,3 +94,9 @@ def test_a_hop_that_has_nothing_to_do_is_not_named() -> None:
 def test_when_all_are_silent_no_worker_runs() -> None:
     warning = standstill([hop("land", 3, 300), hop("watch", 0, None)], NOW, SETTINGS)
     assert warning == "No worker seems to run (last progress: 5 min ago). `fluvial up` starts the workers."
+
+
+def test_a_hop_whose_counts_do_not_add_up_is_named(dry_river: Any) -> None:
+    dry_river.reach(LAND, Progress(resume=9, read=9, done=4, dead=1, duplicate=1, late=1), [0])
+    result = run(dry_river)
+    assert "land does not account for 2 of its records" in result.stderr

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 
+from fluvial.schemas.erasure import Erasure
 from fluvial.schemas.tick import Tick
 from fluvial.streams.epochs import Epochs
 
@@ -134,3 +135,11 @@ def test_a_tick_of_a_stranger_changes_nothing() -> None:
     epochs.tick(0, "distil/9", Tick(slot=9, at=9))
     epochs.tick(1, None, Tick(slot=9, at=9))
     assert list(epochs.ready()) == []
+
+
+def test_what_land_has_forgotten_is_gathered_from_all_its_partitions() -> None:
+    epochs: Epochs[str] = Epochs(ORIGINS[:2], done=0, plain=-1)
+    run = Erasure(what="run", value="r")
+    epochs.tick(0, ORIGINS[0], Tick(slot=1, at=1, erase=run, erased=("b", "c")))
+    epochs.tick(1, ORIGINS[1], Tick(slot=1, at=1, erase=run, erased=("a",)))
+    assert list(epochs.ready()) == [([], Tick(slot=1, at=1, erase=run, erased=("a", "b", "c")))]

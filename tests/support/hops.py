@@ -31,6 +31,7 @@ class Relay(Hop):
     def on_record(self, turn: Turn, arrival: Arrival[ToolCall]) -> None:
         call = arrival.record
         turn.emit(EPISODES, call.tool, episode(call, arrival))
+        turn.count("done")
 
 
 class Adder(Hop):
@@ -44,6 +45,7 @@ class Adder(Hop):
         new = sums[arrival.key] = Sum(old.total + (arrival.record.seq or 0))
         row = Cluster(id=arrival.record.id, source="s", tool=arrival.key, window_start=0, window_end=new.total)
         turn.emit(CLUSTERS, arrival.key, row)
+        turn.count("done")
 
 
 def episode(call: ToolCall, arrival: Arrival[Any]) -> Episode:
