@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from fluvial.schemas.alert import Alert
+from fluvial.schemas.call_part import CallParts
 from fluvial.schemas.cluster import Cluster
 from fluvial.schemas.dead_letter import DeadLetter
 from fluvial.schemas.drift_event import DriftEvent
@@ -18,6 +19,7 @@ from fluvial.schemas.tool_call import ToolCall
 FOLDER = Path(__file__).parent / "schemas"
 RECORDS: dict[str, type[msgspec.Struct]] = {
     "tool_call": ToolCall,
+    "call_parts": CallParts,
     "episode": Episode,
     "drift_event": DriftEvent,
     "cluster": Cluster,

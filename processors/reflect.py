@@ -37,14 +37,14 @@ def reflect(call: ToolCall) -> tuple[str, Literal["agent", "template"]]:
 
 
 def template(call: ToolCall) -> str:
-    """`TOOL on CHAIN PAIR: ARGUMENTS -> ok; METRICS` or `... -> error TYPE: MESSAGE; METRICS`."""
+    """`TOOL on CHAIN PAIR: ARGUMENTS -> ok; METRICS`, `... -> error TYPE: MESSAGE; METRICS` or `... -> no result`."""
     head = call.tool.strip()
     if call.chain:
         head += f" on {call.chain}"
     if call.token_pair:
         head += f" {call.token_pair}"
     arguments = _joined(_arguments("", call.args, 0), ARGUMENT_CHARACTERS)
-    tail = "ok" if call.status == "ok" else _error(call)
+    tail = _error(call) if call.status == "error" else "ok" if call.status == "ok" else "no result"
     metrics = ", ".join(f"{name} {_number(call.metrics[name])}" for name in sorted(call.metrics)[:_METRICS])
     return f"{head}{': ' if arguments else ''}{arguments} -> {tail}{'; ' if metrics else ''}{metrics}"
 

@@ -56,7 +56,7 @@ def step(state: RunState, call: ToolCall, now: int) -> tuple[RunContext, RunStat
     return context, RunState(
         calls=state.calls + 1,
         errors=state.errors + failed,
-        errors_in_a_row=state.errors_in_a_row + 1 if failed else 0,
+        errors_in_a_row=0 if call.status == "ok" else state.errors_in_a_row + failed,
         seen=_latest(state.seen, same, (times + 1, failed_before or failed), CALLS_KEPT),
         tool_errors=_latest(state.tool_errors, call.tool, state.tool_errors.get(call.tool, 0) + 1, TOOLS_KEPT)
         if failed

@@ -2,12 +2,10 @@
 
 import math
 import re
-from typing import Any
 
+from fluvial.schemas.nesting import DEEPEST, is_deeper
 from fluvial.schemas.tool_call import ToolCall
 
-DEEPEST = 200
-"""Levels of nesting of arguments and result; what reads JSON by recursion breaks at about 1,000."""
 MOST_LABELS = 64
 MOST_METRICS = 256
 MOST_LABEL_CHARACTERS = 65_536
@@ -48,20 +46,6 @@ def _sizes(call: ToolCall) -> str | None:
     if len(call.metrics) > MOST_METRICS:
         return f"{len(call.metrics):,} metrics: at most {MOST_METRICS} are kept"
     for name in ("args", "result"):
-        if _is_deeper(getattr(call, name), DEEPEST):
+        if is_deeper(getattr(call, name)):
             return f"{name} is nested more than {DEEPEST} levels deep: flatten it, or give it as text"
     return None
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    layer = [value]
-    for _ in range(levels):
-        layer = [inner for outer in layer for inner in _inside(outer)]
-        if not layer:
-            return False
-    return True
-
-
-def _inside(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [one for one in inner if isinstance(one, dict | list)]

@@ -9,6 +9,8 @@ T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_LONGEST = 400
+"""Characters of what is said of a problem."""
 
 
 class Undecodable(ValueError):
@@ -21,7 +23,8 @@ def in_words(problem: str) -> str:
         return f"{empty[1]} is empty"
     if problem.startswith("Expected `int") and problem.endswith("_at`"):
         return f"{problem}: times are microseconds since 1970 UTC (text in ISO form comes in through a mapping)"
-    return problem
+    # msgspec repeats the value, however long it is.
+    return problem if len(problem) <= _LONGEST else f"{problem[: _LONGEST // 2]} ... {problem[-_LONGEST // 2 :]}"
 
 
 def _explained(error: Exception, data: bytes) -> str:

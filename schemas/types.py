@@ -21,7 +21,8 @@ Text = Annotated[str, Meta(max_length=65_536)]
 
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 
-Status = Literal["ok", "error"]
+Status = Literal["ok", "error", "unknown"]
+"""How a call ended; `unknown` where its result never came: neither success nor failure."""
 
 Scalar = bool | int | float | str
 """The value of one feature of a call."""

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from fluvial.processors.validate import DEEPEST, problem_of
+from fluvial.processors.validate import problem_of
+from fluvial.schemas.nesting import DEEPEST
 from fluvial.schemas.tool_call import ToolCall
 
 

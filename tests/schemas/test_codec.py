@@ -54,6 +54,13 @@ def test_a_number_of_256_bits_in_the_arguments_is_said_or_kept_but_never_cut() -
     assert call.args == {"amount": str(2**256 - 1)}
 
 
+def test_what_is_said_of_a_long_value_is_short_and_has_its_place() -> None:
+    with pytest.raises(Undecodable) as wrong:
+        decode(LEAST + b',"status":"' + b"x" * 100_000 + b'"}', ToolCall)
+    assert len(str(wrong.value)) < 500
+    assert str(wrong.value).endswith("at `$.status`")
+
+
 json_values = st.recursive(
     st.none()
     | st.booleans()
