@@ -18,48 +18,31 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from fluvial.delivery import Delivery, Record
+from msgspec.structs import replace
+
+from fluvial.counts import Counts, counts
+from fluvial.delivery import Delivery
+from fluvial.frames import Record
 from fluvial.plain import plain, text
 from fluvial.prepare import Refused, prepare
 from fluvial.processors.dead_letter import dead_letter
-from fluvial.processors.redact import redact_text
-from fluvial.recording import Call, Run, current_call, current_run
+from fluvial.processors.redact import Redactor
+from fluvial.recording import Call, Run, arguments_of, current_call, current_run
 from fluvial.schemas.codec import encode
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.tool_call import ToolCall
 from fluvial.schemas.topics import DEAD_LETTERS, TOOL_CALLS
+from fluvial.spool import Full, Sync
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 log = logging.getLogger("fluvial.publish")
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What became of the calls: accepted = delivered + failed + pending; refused and dropped were not accepted.
-
-    Refused: not a valid call (a dead letter says why). Dropped: no room in the buffer, or closed. Failed: the broker
-    said no, or it was away until the end.
-    """
-
-    accepted: int
-    delivered: int
-    pending: int
-    refused: int
-    dropped: int
-    failed: int
-    letters_lost: int
-    """Dead letters of refused calls that found no room or that the broker did not take."""
-    metrics_dropped: int
-    """Metrics and rewards left out because they were no finite numbers."""
-    outages: int
-    """How often the broker was found to be away."""
 
 
 class Publisher:
@@ -68,7 +51,12 @@ class Publisher:
     `broker` is host:port; without it broker and topic prefix are those of the settings (FLUVIAL_BROKER, else the local
     one of `fluvial up`). `source` names the agent's system in every call made through `run`, `call` and `tool`.
     Nothing is connected before the first call.
+    Calls are in the `spool` until the broker has them, also over the death of the process: a folder, True for that of
+    the settings (FLUVIAL_SPOOL), False for memory only. `spool_bytes`, `spool_full`, `spool_sync` win over the settings
+    of these names. A publisher first sends what ended processes have left for the same broker and topics.
+    `buffer_calls` and `buffer_bytes` bound what is held in memory without a spool, and while the disk takes nothing.
     At the end of the process it delivers for at most `close_timeout` seconds.
+    `redactor` takes the secrets out; without it one with the key of the settings (docs/redaction.md).
     """
 
     def __init__(
@@ -77,9 +65,14 @@ class Publisher:
         *,
         source: str = "agent",
         topic_prefix: str = "",
+        spool: Path | str | bool = True,
+        spool_bytes: int | None = None,
+        spool_full: Full | None = None,
+        spool_sync: Sync | None = None,
         buffer_calls: int = 10_000,
         buffer_bytes: int = 64 * 1_048_576,
         close_timeout: float = 5.0,
+        redactor: Redactor | None = None,
     ) -> None:
         if broker is None:
             from fluvial.settings import Settings
@@ -87,10 +80,19 @@ class Publisher:
             settings = Settings()
             broker, topic_prefix = settings.broker_address(), topic_prefix or settings.topic_prefix
         self.source = source
+        self._given_redactor = redactor
         self._calls = TOOL_CALLS.named(topic_prefix)
         self._letters = DEAD_LETTERS.named(topic_prefix)
         self._close_timeout = close_timeout
-        self._delivery = Delivery(broker, topics=(self._calls, self._letters), count=buffer_calls, size=buffer_bytes)
+        topics = (self._calls, self._letters)
+        make_spool = None
+        if spool is not False:
+            from fluvial.spool_settings import spool_maker
+
+            make_spool = spool_maker(
+                spool, broker, topic_prefix, topics, most_bytes=spool_bytes, full=spool_full, sync=spool_sync
+            )
+        self._delivery = Delivery(broker, topics=topics, count=buffer_calls, size=buffer_bytes, make_spool=make_spool)
         self._refused = 0
         self._metrics_dropped = 0
         self._own_run: tuple[int, Run] | None = None
@@ -114,13 +116,13 @@ class Publisher:
 
     def prepared(self, call: ToolCall) -> tuple[ToolCall, bytes]:
         """The call as it is sent (`fluvial.prepare`), metrics left out counted. Raises Refused."""
-        call, value, metrics_dropped = prepare(call)
+        call, value, metrics_dropped = prepare(call, self._redactor)
         self._metrics_dropped += metrics_dropped
         return call, value
 
     def send(self, call: ToolCall, value: bytes, wait: float = 0.0) -> bool:
-        """Buffer a prepared call; False if there was no room within `wait` seconds."""
-        return self._delivery.offer(Record(self._calls, f"{call.source}|{call.run_id}".encode(), value), wait)
+        """Take a prepared call; False if there was no room within `wait` seconds."""
+        return self._offer(self._calls, f"{call.source}|{call.run_id}".encode(), value, wait)
 
     def refuse(
         self, data: bytes, reason: str, *, place: tuple[str, int], event_id: str = "", wait: float = 0.0
@@ -142,8 +144,10 @@ class Publisher:
             key="",
             at=time.time_ns() // 1_000,
             event_id=event_id,
+            redactor=self._redactor,
         )
-        return self._delivery.offer(Record(self._letters, b"publish", encode(letter)), wait)
+        letter = replace(letter, id=stable_id("dead-letter", letter.topic, 0, offset, letter.value, letter.size))
+        return self._offer(self._letters, b"publish", encode(letter), wait)
 
     @contextmanager
     def run(
@@ -191,7 +195,7 @@ class Publisher:
             signature = inspect.signature(function)
 
             def begin(*args: Any, **kwargs: Any) -> Call:
-                return self.call(tool, _arguments(signature, args, kwargs), chain=chain, token_pair=token_pair)
+                return self.call(tool, arguments_of(signature, args, kwargs), chain=chain, token_pair=token_pair)
 
             if inspect.iscoroutinefunction(function):
 
@@ -230,27 +234,15 @@ class Publisher:
     def flush(self, timeout: float = 30.0) -> bool:
         """Wait until everything accepted so far is settled; True if all of it is delivered within `timeout` seconds."""
         settled = self._delivery.flush(timeout)
-        return settled and not self._delivery.failed
+        return settled and not self._delivery.backlog.has_losses()
 
     def counts(self) -> Counts:
-        delivery, calls = self._delivery, self._calls
-        taken, delivered, failed = delivery.taken[calls], delivery.delivered[calls], delivery.failed[calls]
-        return Counts(
-            accepted=taken,
-            delivered=delivered,
-            pending=taken - delivered - failed,
-            refused=self._refused,
-            dropped=delivery.dropped[calls],
-            failed=failed,
-            letters_lost=delivery.dropped[self._letters] + delivery.failed[self._letters],
-            metrics_dropped=self._metrics_dropped,
-            outages=delivery.outages,
-        )
+        return counts(self._delivery, self._calls, self._letters, self._refused, self._metrics_dropped)
 
     def close(self, timeout: float | None = None) -> bool:
         """Deliver what is left, for at most `timeout` seconds (default `close_timeout`), and take no more.
 
-        True if all that was ever accepted is delivered; so again at a second call.
+        True if all that was ever accepted is delivered; so again at a second call. What is not stays in the spool.
         """
         atexit.unregister(self.close)
         self._delivery.close(self._close_timeout if timeout is None else timeout)
@@ -264,11 +256,18 @@ class Publisher:
     ) -> None:
         self.close()
 
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return self._given_redactor or _redactor_of_settings()
+
+    def _offer(self, topic: str, key: bytes, value: bytes, wait: float) -> bool:
+        return self._delivery.offer(Record(topic, key, value, time.time_ns() // 1_000_000), wait)
+
     def _refuse_call(self, call: Any, error: Exception) -> None:
         words = text(error, str)
         reason = words if isinstance(error, Refused) else f"{type(error).__name__}: {words}"
         if not self._refused:
-            log.warning("A call was refused, see its dead letter: %s (said once)", redact_text(reason)[0])
+            log.warning("A call was refused, see its dead letter: %s (said once)", self._redactor.text(reason)[0])
         source, event_id = (text(getattr(call, name, ""), str) for name in ("source", "event_id"))
         self.refuse(encode(plain(call)), reason, place=(source, self._refused), event_id=event_id)
 
@@ -281,10 +280,13 @@ class Publisher:
         return self._own_run[1]
 
 
-def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, without the object a method belongs to; wrong ones as they came (the call will raise)."""
+def _redactor_of_settings() -> Redactor:
+    from fluvial.redaction import redactor_of
+    from fluvial.settings import Settings
+
+    settings = Settings()
     try:
-        bound = signature.bind(*args, **kwargs).arguments
-    except TypeError:
-        return {"args": args, "kwargs": kwargs}
-    return {name: value for name, value in bound.items() if name not in ("self", "cls")}
+        return redactor_of(settings)
+    except OSError as error:
+        log.warning("Redacted without a key, equal secrets will not look equal: %s. Set FLUVIAL_REDACTION_KEY.", error)
+        return Redactor(personal=settings.redact_personal)

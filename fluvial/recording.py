@@ -1,5 +1,6 @@
 """Recording: a run of an agent, and a call in it that measures itself."""
 
+import inspect
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -137,3 +138,12 @@ def _bounded(value: Any) -> Any:
     if len(data) <= RESULT_BYTES:
         return value
     return {"cut": True, "bytes": len(data), "head": data[:HEAD_CHARACTERS].decode(errors="replace")}
+
+
+def arguments_of(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, without the object a method belongs to; wrong ones as they came (the call will raise)."""
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError:
+        return {"args": args, "kwargs": kwargs}
+    return {name: value for name, value in bound.items() if name not in ("self", "cls")}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluvial.cli.output import Context, emit, fail
+from fluvial.cli import spooled as spooled_calls
+from fluvial.cli.output import WRONG_USE, Context, emit, fail
 
 if TYPE_CHECKING:
     from fluvial.lines import Line, LineFile
@@ -23,11 +24,16 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def publish(
         ctx: typer.Context,
-        files: Annotated[list[str], typer.Argument(help="JSONL files, plain or gzip; `-` is stdin.", metavar="FILE")],
+        files: Annotated[
+            list[str] | None, typer.Argument(help="JSONL files, plain or gzip; `-` is stdin.", metavar="FILE")
+        ] = None,
         map: Annotated[
             Path | None,
             typer.Option("--map", help="TOML file that says where a line has each field.", metavar="MAPPING.toml"),
         ] = None,
+        spooled: Annotated[
+            bool, typer.Option("--spooled", help="Instead of files: what agents that ended have left in their spools.")
+        ] = False,
         timeout: Annotated[
             float, typer.Option(help="How long to wait for a broker that does not answer.", min=0.1, metavar="SECONDS")
         ] = 20.0,
@@ -39,10 +45,17 @@ def register(app: typer.Typer) -> None:
         stays 0. To publish a file twice adds nothing: ids come from the calls themselves.
         """
         context: Context = ctx.obj
+        if spooled == bool(files) or (spooled and map):
+            fail("Name files to publish (`-` is stdin), or --spooled alone.", WRONG_USE)
+        if spooled:
+            with _connected(context, timeout, spool=True) as publisher, _progress(0) as advance:
+                spooled_counts = spooled_calls.send(publisher, timeout, advance)
+            spooled_calls.report(context, spooled_counts)
+            return
         with ExitStack() as stack:
-            inputs = [stack.enter_context(_opened(name)) for name in files]
+            inputs = [stack.enter_context(_opened(name)) for name in files or ()]
             read_call = _reader(map)
-            publisher = stack.enter_context(_connected(context, timeout))
+            publisher = stack.enter_context(_connected(context, timeout, spool=False))
             counts, problems = _publish(inputs, read_call, publisher, timeout)
         if context.json:
             emit(counts)
@@ -153,12 +166,20 @@ def _opened(name: str) -> Iterator["LineFile"]:
 
 
 @contextmanager
-def _connected(context: Context, timeout: float) -> Iterator["Publisher"]:
+def _connected(context: Context, timeout: float, *, spool: bool) -> Iterator["Publisher"]:
+    """A publisher whose broker answers. Files need no spool: they are there to be read again after a kill."""
     from fluvial.publish import Publisher
+    from fluvial.redaction import redactor_of
 
     logging.getLogger("fluvial.publish").addHandler(logging.NullHandler())  # the command says it itself
     settings = context.settings
-    publisher = Publisher(settings.broker_address(), topic_prefix=settings.topic_prefix, buffer_calls=5_000)
+    publisher = Publisher(
+        settings.broker_address(),
+        topic_prefix=settings.topic_prefix,
+        spool=settings.spool_folder if spool else False,
+        buffer_calls=5_000,
+        redactor=redactor_of(settings),
+    )
     try:
         if not publisher.ready(timeout):
             fail(publisher.problem)
