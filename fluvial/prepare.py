@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fluvial.plain import plain
-from fluvial.processors.redact import redact
+from fluvial.processors.redact import KEYLESS, Redactor
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import MAX_RECORD_BYTES
@@ -19,8 +19,9 @@ class Refused(ValueError):
     """The call cannot be published; the message says what is wrong with it."""
 
 
-def prepare(call: ToolCall) -> tuple[ToolCall, bytes, int]:
-    """The call with its id, without secrets, checked against every constraint; its bytes; metrics left out.
+def prepare(call: ToolCall, redactor: Redactor = KEYLESS) -> tuple[ToolCall, bytes, int]:
+    """The call without secrets, with its id (of what is left), checked against every constraint; its bytes; how many
+    metrics were left out.
 
     Metrics and rewards that are no finite numbers are left out; values that JSON has no form for become text.
     Raises Refused.
@@ -30,7 +31,8 @@ def prepare(call: ToolCall) -> tuple[ToolCall, bytes, int]:
         reward = None if call.reward is None else _finite(call.reward)
         left_out = len(call.metrics) - len(finite) + (reward is None and call.reward is not None)
         call = decode(_encoded(replace(call, metrics=finite, reward=reward)), ToolCall)
-        call, redactions = redact(replace(call, event_id=event_id_of(call)))
+        call, redactions = redactor.call(call)
+        call = replace(call, event_id=event_id_of(call))
         value = encode(call)
         if redactions:
             decode(value, ToolCall)

@@ -1,47 +1,7 @@
-"""What secrets look like in text, and the names they stand under."""
+"""What secrets look like in text, whatever they stand under."""
 
 import re
 from typing import NamedTuple
-
-_NAMES = {
-    "private_key": "private_key privatekey priv_key privkey signing_key signer_key wallet_key deployer_key owner_key "
-    "encryption_key ssh_key",
-    "mnemonic": "mnemonic mnemonic_phrase seed_phrase recovery_phrase",
-    "password": "password passwd pwd passphrase",
-    "api_key": "api_key apikey",
-    "access_key": "access_key access_key_id secret_access_key",
-    "token": "access_token auth_token refresh_token session_token bearer_token api_token id_token csrf_token "
-    "secret_token",
-    "authorization": "authorization",
-    "secret": "secret secret_key cookie credentials",
-}
-SECRET_NAMES = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-DOUBTFUL_NAMES = frozenset({"token", "auth", "key", "pk", "sk", "priv", "seed", "signer", "sig"})
-"""Names of a secret only where the value looks like one: a `token` is mostly a coin, a `key` mostly a name."""
-
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
-_MARK = re.compile(r"\[redacted:[a-z_]+\]")
-_HEX_KEY = re.compile(r"(0x)?[0-9a-fA-F]{64}")
-_CREDENTIAL = re.compile(r"(?!0x)(?=[^0-9]{0,200}[0-9])(?=[^A-Za-z]{0,200}[A-Za-z])[A-Za-z0-9_.~+/=-]{20,}")
-_NO_VALUE = frozenset({"null", "none", "true", "false", "undefined"})
-
-
-def secret_kind(name: str, value: str) -> str | None:
-    """The kind of secret that `value` under `name` is, or None. Kinds are lower-case words for a placeholder."""
-    value = value.strip()
-    if not value or value.lower() in _NO_VALUE or _MARK.fullmatch(value):
-        return None
-    words = _SEPARATORS.split(_CAMEL.sub("_", name[:256]).lower().strip("_"))
-    for place in range(len(words)):
-        kind = SECRET_NAMES.get("_".join(words[place:]))
-        if kind:
-            return kind
-    if words[-1] not in DOUBTFUL_NAMES:
-        return None
-    if _HEX_KEY.fullmatch(value):
-        return None if words[-1] in ("token", "key", "auth", "sig") else "private_key"
-    return "token" if _CREDENTIAL.fullmatch(value) else None
 
 
 class Pattern(NamedTuple):
@@ -62,42 +22,106 @@ PATTERNS = (
         ),
     ),
     Pattern(
-        "private_key",
-        ("private key",),
-        re.compile(r"(?i)private key\W{1,3}(?:is\W{1,3})?(?P<secret>(?:0x)?[0-9a-f]{64})\b"),
+        "private_key", ("private-lines:",), re.compile(r"Private-Lines: ?\d+\s+(?P<secret>[A-Za-z0-9+/=\\\s]{40,})")
     ),
-    Pattern("jwt", ("eyj",), re.compile(r"\b(?P<secret>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)")),
-    Pattern("authorization", ("bearer ",), re.compile(r"(?i)\bbearer (?P<secret>[A-Za-z0-9._~+/=-]{16,})")),
+    Pattern(
+        "private_key",
+        ("private key", "secret key"),
+        re.compile(
+            r"(?i)(?:private|secret) key(?: (?:for|of) [\w.-]{1,42})?\W{1,4}(?:(?:is|was)\W{1,3})?"
+            r"(?P<secret>(?:0x)?[0-9a-f]{64})\b"
+        ),
+    ),
+    Pattern(
+        "authorization",
+        ("bearer ",),
+        re.compile(r"(?i)\bbearer (?P<secret>(?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{16,})"),
+    ),
     Pattern(
         "authorization",
         ("basic ",),
-        re.compile(r"\bBasic (?P<secret>(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{16,}={0,2})(?!\w)"),
+        re.compile(r"\bBasic (?P<secret>(?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{8,}={0,2})(?!\w)"),
     ),
-    Pattern("access_key", ("akia", "asia"), re.compile(r"\b(?P<secret>(?:AKIA|ASIA)[0-9A-Z]{16})\b")),
-    Pattern("password", ("://",), re.compile(r"://[^\s/:@\"']{0,256}:(?P<secret>[^\s/@\"']{1,256})@")),
+    Pattern(
+        "access_key",
+        ("akia", "asia"),
+        re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\W{1,4}(?P<secret>[A-Za-z0-9/+=]{40})(?![A-Za-z0-9/+=])"),
+    ),
+    Pattern("password", ("://",), re.compile(r"://[^\s/:@\"']{0,256}:(?P<secret>[^\s/\"']{1,256})@")),
     Pattern(
         "api_key",
-        ("sk-", "k_live_", "k_test_", "ghp_", "gho_", "ghs_", "github_pat_", "xox", "aiza", "glpat-", "hf_", "npm_"),
+        ("://",),
         re.compile(
-            r"(?<![\w-])(?P<secret>sk-(?=[A-Za-z_-]*[0-9])[\w-]{20,}|[sr]k_(?:live|test)_\w{16,}|gh[pos]_\w{30,}"
-            r"|github_pat_\w{30,}|xox[abprs]-[\w-]{16,}|AIza[\w-]{35}|glpat-[\w-]{20,}|(?:hf|npm)_[A-Za-z0-9]{30,})"
+            r"(?:infura\.io/(?:ws/)?v3|alchemy(?:\.com|api\.io)/v2|quiknode\.pro|ankr\.com/[a-z_]+|p2pify\.com"
+            r"|getblock\.io|blastapi\.io|nodereal\.io/v1|hooks\.slack\.com/services|/webhooks/\d{17,20})/"
+            r"(?P<secret>[\w/-]{20,})"
         ),
     ),
     Pattern(
-        "api_key",
-        ("infura.io/", "alchemy.com/", "alchemyapi.io/", "quiknode.pro/", "ankr.com/"),
+        "secret",
+        ("cookie:",),
+        re.compile(r"(?i)\bcookie: ?(?P<secret>(?=[^\r\n\"']{0,80}=)[^\r\n\"'\\]{3,4000})"),
+    ),
+    Pattern(
+        "token",
+        ("-signature=", "-security-token=", "sig="),
+        re.compile(r"(?i)(?:-signature|-security-token|[?&]sig)=(?!0x)(?P<secret>[A-Za-z0-9%+/_-]{32,}={0,2})"),
+    ),
+    Pattern(
+        "password",
+        (" -u", " --user"),
+        re.compile(r"\s(?:-u|--user)[ =]?[\"']?[^\s:\"'/]{1,64}:(?P<secret>[^\s\"':/][^\s\"']{2,255})"),
+    ),
+    Pattern(
+        "password",
+        ("sshpass", "machine "),
+        re.compile(r"(?:sshpass -p ?|machine \S+\s+login \S+\s+password )[\"']?(?P<secret>[^\s\"']{3,})"),
+    ),
+    Pattern(
+        "password",
+        ("password", "passphrase", "passcode"),
         re.compile(
-            r"(?:infura\.io/(?:ws/)?v3|alchemy(?:\.com|api\.io)/v2|quiknode\.pro|ankr\.com/[a-z_]+)/(?P<secret>[\w-]{20,})"
+            r"(?i)\bpass(?:word|phrase|code) (?:is|was|to)[ :]{1,2}[\"'`]?"
+            r"(?P<secret>(?=[^\s\"'`]*[0-9])(?=[^\s\"'`]*[^\s\"'`0-9])[^\s\"'`]{4,63}[^\s\"'`.,;:!?)])"
         ),
     ),
 )
+"""Tried on whole texts."""
+NEEDLES = tuple(sorted({needle for pattern in PATTERNS for needle in pattern.needles}))
 
-_QUOTE = r"\\*[\"']"
-_SPELT = "|".join(sorted((n.replace("_", "[_ -]?") for n in SECRET_NAMES), key=len, reverse=True))
-NEEDLES_OF_NAMES = ("key", "secret", "passw", "pwd", "phrase", "token", "mnemonic", "auth", "cookie", "credential")
-NAMED_IN_TEXT = re.compile(
-    rf"(?P<name>{_SPELT}|(?<![a-z0-9])(?:{'|'.join(sorted(DOUBTFUL_NAMES))}))(?:{_QUOTE})?\s{{0,3}}[:=]\s{{0,3}}"
-    rf"(?:(?P<quote>{_QUOTE})(?P<quoted>[^\n]{{1,4000}}?)(?P=quote)"
-    r"|(?P<bare>(?:bearer |basic )?[^\s\"',;&}\])\\]{4,4000}))"
+LONG_RUN = re.compile(r"[A-Za-z0-9_.~+/=:-]{20,}")
+"""Where the tokens of TOKENS and what is encoded can stand: most texts have no such stretch."""
+
+_API_KEYS = (
+    r"sk-(?=[A-Za-z_-]*[0-9])[\w-]{20,}"  # OpenAI, Anthropic, OpenRouter, Langfuse
+    r"|[sr]k_(?:live|test|prod)_\w{16,}|whsec_[A-Za-z0-9+/=]{24,}"  # Stripe
+    r"|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|gl(?:pat|dt|rt|ptt|cbt|ft|soat|imt|agent|oas)-[\w.-]{20,}"
+    r"|xox[abeoprs]-[\w.-]{16,}|xapp-\d-[\w-]{20,}"  # Slack
+    r"|AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}"  # Google
+    r"|(?:hf|npm|r8|gsk|xai|nvapi|pplx|tvly|re)[_-][A-Za-z0-9_-]{0,8}[A-Za-z0-9]{24,}|pypi-[\w-]{40,}"
+    r"|SG\.[\w-]{16,32}\.[\w-]{16,64}|SK[0-9a-f]{32}|key-[0-9a-f]{32}|[0-9a-f]{32}-us\d{1,2}"  # mail, Twilio
+    r"|xkeysib-[0-9a-f]{64}-\w{16}|do[opr]_v1_[0-9a-f]{64}|dapi[0-9a-f]{32}|hv[sbr]\.[\w-]{24,}|lin_api_\w{32,}"
+    r"|ntn_\w{40,}|fig[dur]_[\w-]{30,}|pul-[0-9a-f]{40}|sntry[su]_[\w=+/]{40,}|sb[ps]_\w{36,}|PMAK-[\w-]{50,}"
+    r"|ph[cx]_\w{40,}|ATATT3[\w=-]{40,}|ATBB\w{24,}|dckr_pat_[\w-]{24,}|tskey-[\w-]{20,}|rubygems_[0-9a-f]{40,}"
+    r"|glsa_\w{32,}|glc_[\w=+/]{32,}|lsv2_[ps][tk]_\w{30,}|NRAK-[A-Z0-9]{20,}|dt0c01\.\w{20,}\.\w{60,}"
+    r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|sq0(?:atp|csp)-[\w-]{22,}|EAACEdEose0cBA\w{20,}|ops_eyJ[\w-]{100,}"
+    r"|\w{3}[78]Q~[\w.~-]{31,34}"  # Microsoft Entra
 )
-"""A name and its value (`password=...`, `"apiKey": "..."`), in text whose ASCII letters are lower case."""
+TOKENS = re.compile(
+    rf"(?<![A-Za-z0-9_-])(?:(?P<api_key>{_API_KEYS})"
+    r"|(?P<jwt>eyJ[\w-]{8,}(?:\.[\w-]*(?:\.[\w-]{8,}){3}|\.[\w-]{8,}(?:\.[\w-]*)?))"
+    r"|(?P<access_key>(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z]))"
+    r"|(?P<token>[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-]))"  # Discord
+    r"|(?P<private_key>[tuvxyzYZ]prv[1-9A-HJ-NP-Za-km-z]{100,112}|AGE-SECRET-KEY-1[0-9A-Z]{50,}))"
+    r"|(?<![0-9])(?P<bot>\d{8,10}:AA[\w-]{32,35})(?![\w-])",  # Telegram
+    re.ASCII,
+)
+"""Tokens with a form of their own. Their group is their kind (`bot`: token)."""
+
+EMAIL = re.compile(r"(?<![\w.+-])[A-Za-z0-9][\w.+%-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w@-])")
+PHONE = re.compile(
+    r"(?<![\w.+-])(?:\+[1-9]\d{0,2}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,4}(?:[ .-]?\d{2,4}){2,4}"
+    r"|\(\d{3}\) ?\d{3}[ .-]\d{4}|\d{3}[.-]\d{3}[.-]\d{4})(?![\w-]|\.\d)"
+)
+"""International with `+`, or the North American form with separators; a bare row of digits is none."""
+PERSONAL_NEEDLES = ("@", "mail", "phone", "mobile", "cell")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fluvial.processors.dead_letter import ID_CHARACTERS, LINE_BYTES, OVERLAP_BYTES, dead_letter
+from fluvial.processors.redact import Redactor
 from fluvial.schemas.codec import encode
 from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter, dead_letter_id
 
@@ -13,8 +14,8 @@ MARK = "[redacted:jwt]"
 
 
 def letter(**fields: Any) -> DeadLetter:
-    whole: dict[str, Any] = {"reason": "not JSON", "value": b"{", "key": "s|r", "at": 7} | fields
-    return dead_letter(hop="land", topic="tool-calls", partition=1, offset=77, **whole)
+    whole: dict[str, Any] = {"topic": "tool-calls", "reason": "not JSON", "value": b"{", "key": "s|r", "at": 7} | fields
+    return dead_letter(hop="land", partition=1, offset=77, **whole)
 
 
 def test_it_says_what_was_put_aside_and_why() -> None:
@@ -66,3 +67,26 @@ def test_a_key_a_reason_and_an_id_of_two_megabytes_give_a_small_letter(key: byte
     long = letter(key=key, reason="r" * 2_000_000, event_id="e" * 2_000_000)
     assert (len(long.key), len(long.reason), len(long.event_id)) == (LINE_BYTES, LINE_BYTES, ID_CHARACTERS)
     assert len(encode(long)) < 3_000
+
+
+def test_a_record_that_is_json_is_read_as_such() -> None:
+    whole = b'{"args": {"wallet": {"signer": "' + b"ab" * 32 + b'"}, "n": 1}, "env": ["--password", "hunter2"]}'
+    assert letter(value=whole).value == (
+        '{"args":{"wallet":{"signer":"[redacted:private_key]"},"n":1},"env":["--password","[redacted:password]"]}'
+    )
+    clean = b'{"args" : 1,\n "args": 2.0}'
+    assert letter(value=clean).value == clean.decode()
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-32"])
+def test_of_a_text_in_another_coding_with_a_secret_nothing_is_kept(coding: str) -> None:
+    assert letter(value=f"password=hunter2 {JWT}".encode(coding)).value == "[redacted:binary]"
+    assert letter(value="nothing here".encode(coding)).value != "[redacted:binary]"
+
+
+def test_the_file_and_the_event_id_are_read_too_and_marks_carry_the_hash_of_the_redactor() -> None:
+    redactor = Redactor(b"k" * 32)
+    mark = redactor.text(JWT)[0]
+    one = letter(value=JWT.encode(), event_id=JWT, topic=f"{JWT}.jsonl", redactor=redactor)
+    assert (one.value, one.event_id, one.topic) == (mark, mark, f"{mark}.jsonl")
+    assert len(mark) > len(MARK)

@@ -1,7 +1,9 @@
 """Secrets go, what agents need stays."""
 
+import base64
 import gzip
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mnemonic import Mnemonic
+from msgspec.structs import replace
+from support.planted import PLACES, calls, forms, planted
 
-from fluvial.processors.redact import count_marks, redact, redact_text
+from fluvial.processors.redact import KEYLESS, Redactor, count_marks
 from fluvial.processors.seed_phrase import is_seed_phrase, seed_phrases
+from fluvial.schemas.claim import Atom, Claim
+from fluvial.schemas.codec import encode
+from fluvial.schemas.dead_letter import KEEP_BYTES
+from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.tool_call import ToolCall
 
 PRIVATE_KEY = "0x" + "ab" * 32
@@ -20,6 +28,11 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ0ZXN0In0.c2lnbmF0dXJlLW5vdC1yZWFs"
 PHRASE = "test test test test test test test test test test test junk"
 ADDRESS = "0x88e6A0c2dDD26FEEb64F039a2c41296FcB3f5640"
 TRANSACTION = "0x" + "9f" * 32
+MINT = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
+SIGNATURE = "5VERv8NMvzbJMEkV8xnrLkEaWRtSz9CosKDYjCJjBRnbJLgp8uirBgmQpjKhoR4tjF3ZpRzrFmBV6UjKdiSZkQUW"
+KEYED = Redactor(b"k" * 32)
+
+redact, redact_text = KEYLESS.call, KEYLESS.text
 
 
 def call(**fields: Any) -> ToolCall:
@@ -169,3 +182,251 @@ def test_nothing_in_11513_real_calls_is_taken_for_a_secret(shared: Path) -> None
             clean, count = redact(call(args=one["args"], result=one["result_text"]))
             marked += re.findall(r"\[redacted:\w+\]", str(clean)) if count else []
     assert marked == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"token": MINT, "mint": MINT, "signature": SIGNATURE, "sig": SIGNATURE, "text": f"sent {SIGNATURE} to {MINT}"},
+        {"token": "550e8400-e29b-41d4-a716-446655440000", "key": "f7c3bc1d808e04732adf679965ccc34ca7ae3441"},
+        {
+            "token": "ibc/27394FB092D2ECCD56123C74F36E4C1F926001CEADA9CA97EA622B25F41E5EB2",
+            "key": "toolu_01A09q90qw90lq917835",
+        },
+        {"token": "cosmos1vladfjwqjtxkfhc8rqd6zg9nyexq0ftn8v0xlf", "auth": "call_AbCdEfGhIjKlMnOpQrStUvWx1"},
+        {"token": "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t", "key": "QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG"},
+        {"token": "aave-v3-polygon-usdc-2-pool", "next_page_token": "abcdef0123456789abcdef", "token0": MINT},
+        {"authorization": {"from": ADDRESS, "value": "1000000", "nonce": TRANSACTION}, "idempotency_key": "a1" * 12},
+        {"env": "PWD=/home/user/project\nTOKEN_SYMBOL=WETH\nPASSWORD=${DB_PASSWORD}", "password": "********"},
+        {"doc": "Password: required\ntoken: string\nseed phrase: none", "yaml": "secret: {type: string}"},
+        {"bytes": list(range(64)), "path": "/usr/lib/python3/dist-packages/cryptography/hazmat/Backends1"},
+        {"sha": "sha256:" + "0f" * 32, "session_id": "b5a3c1d2e4f60718293a4b5c6d7e8f90", "pool": "0x" + "ab" * 20},
+        {"text": "the sk-learn-model-with-a-long-name and task-0123456789abcdefghij-run"},
+        {"csv": '"user","password","email"\n"a","b","c"', "code": "def f(password: str, token: str = ''): ..."},
+    ],
+)
+def test_public_ids_of_other_chains_and_templates_stay(args: Any) -> None:
+    before = call(args=args)
+    assert redact(before) == (before, 0)
+
+
+def test_equal_secrets_stay_equal_however_they_are_written() -> None:
+    clean, count = KEYED.call(
+        call(
+            args={"private_key": PRIVATE_KEY, "raw": PRIVATE_KEY[2:].upper(), "signer": PRIVATE_KEY[2:]},
+            result=[f"my private key is {PRIVATE_KEY}", f"--private-key {PRIVATE_KEY}"],
+            reflection=f"Bearer {JWT}",
+            labels={"authorization": f"Bearer {JWT}", "plain": JWT, "url": f"https://x.io/?auth={JWT}"},
+        )
+    )
+    marks = re.findall(r"\[redacted:([a-z_]+):([0-9a-f]{12})\]", str(clean))
+    assert count == len(marks) == 8
+    assert len({mark for kind, mark in marks if kind == "private_key"}) == 1
+    assert len({mark for kind, mark in marks if kind != "private_key"}) == 1
+    words = PHRASE.split()
+    assert KEYED.value(words)[0] == [KEYED.text(PHRASE.upper())[0]] == [KEYED.text(", ".join(words))[0]]
+
+
+def test_marks_depend_on_the_key_and_never_show_it() -> None:
+    other = Redactor(b"o" * 32)
+    assert KEYED.text(JWT) == KEYED.text(JWT)
+    assert KEYED.text(JWT) != other.text(JWT) != KEYLESS.text(JWT)
+    assert "kkk" not in repr(KEYED)
+
+
+def test_ids_that_are_secrets_are_replaced_too_and_stay_equal() -> None:
+    one, count = KEYED.call(ToolCall(source=JWT, run_id=JWT, tool="t", event_id=JWT, call_id=JWT, agent_id=JWT))
+    assert count == 5
+    assert {one.source, one.run_id, one.event_id, one.call_id, one.agent_id} == {KEYED.text(JWT)[0]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        base64.b64encode(f"login with password=hunter2 and {JWT}".encode()).decode(),
+        base64.urlsafe_b64encode(b'{"apiKey": "k-1", "n": "???>>>"}').decode(),
+        base64.encodebytes(f"the words are: {PHRASE}, keep them well".encode() * 2).decode(),
+        f"/v1/{base64.urlsafe_b64encode(b'password=correct-horse-7').decode()}/x",
+        "https%3A%2F%2Fapp%3Ahunter2%40db%2Fx",
+        '{\\"url\\":\\"https:\\/\\/app:hunter2@db\\/x\\"}',
+        '{"password"\\u003a "hunter2"}',
+        f'"note\\n{JWT}"',
+        "\\n".join(PHRASE.split()),
+    ],
+)
+def test_what_is_encoded_once_is_read(value: str) -> None:
+    clean, count = KEYED.text(value)
+    assert count
+    assert not any(secret in clean for secret in ("hunter2", JWT, "junk"))
+    assert not any(len(token) > 40 and "redacted" not in token for token in re.findall(r"[\w+/=-]{41,}", clean))
+    assert KEYED.text(clean) == (clean, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"password": "a\\"b c", "n": 1}', '{"password": "[redacted:password]", "n": 1}'),
+        ('{"password": "hunter2', '{"password": "[redacted:password]'),
+        ("postgres://u:p@ss@h/x", "postgres://u:[redacted:password]@h/x"),
+        ("https://host:80/path?user=a@b.c", "https://host:80/path?user=a@b.c"),
+        ("DB_PASSWORD=p@ss;w0rd)x\nA=1", "DB_PASSWORD=[redacted:password]\nA=1"),
+        ("clientsecret=abc&x=1", "clientsecret=[redacted:secret]&x=1"),
+        ("APIToken: abc1", "APIToken: [redacted:token]"),
+        (f"my seed phrase: {' '.join(['zoo', 'yard'] * 6)} ok", "my seed phrase: [redacted:mnemonic] ok"),
+        ("mnemonic: correct horse battery staple", "mnemonic: [redacted:mnemonic]"),
+        ("mysql --password hunter2 -h db", "mysql --password [redacted:password] -h db"),
+    ],
+)
+def test_values_of_names_in_text_are_taken_whole(text: str, left: str) -> None:
+    assert KEYLESS.text(text) == (left, int(text != left))
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [
+        (["login", "--password", "hunter2", "-v"], ["login", "--password", "[redacted:password]", "-v"]),
+        ([["Authorization", "abc"]], [["Authorization", "[redacted:authorization]"]]),
+        ({"name": "API_KEY", "value": "abc"}, {"name": "API_KEY", "value": "[redacted:api_key]"}),
+        (
+            {"credentials": {"user": "a", "pin": 1234}},
+            {"credentials": dict.fromkeys(("user", "pin"), "[redacted:secret]")},
+        ),
+        ({"secretKey": list(range(32))}, {"secretKey": ["[redacted:private_key]"]}),
+    ],
+)
+def test_the_structure_shows_secrets(value: Any, left: Any) -> None:
+    assert KEYLESS.value(value)[0] == left
+
+
+def test_personal_data_go_when_asked() -> None:
+    text = "write to jane.doe@example.com or call +1 415 555 0132 or (415) 555-0132; 1764500000 and 415555 are figures"
+    assert KEYLESS.text(text) == (text, 0)
+    personal = Redactor(personal=True)
+    assert personal.text(text) == (
+        "write to [redacted:email] or call [redacted:phone] or [redacted:phone]; 1764500000 and 415555 are figures",
+        3,
+    )
+    clean, count = personal.call(call(args={"email": "jane", "phone": 4155550132, "run": "+49 30 901820"}))
+    assert (list(clean.args.values()), count) == (["[redacted:email]", "[redacted:phone]", "[redacted:phone]"], 3)
+
+
+def test_an_operation_on_an_insight_keeps_no_secret() -> None:
+    op = InsightOp(
+        op_id="o",
+        op="ADD",
+        reason="operator",
+        actor="me, password=hunter2",
+        at=1,
+        insight_id="i",
+        content=f"Use {JWT}.",
+        evidence=("e", JWT),
+        claim=Claim(
+            source="s", atoms=(Atom(feature="args.api_key", op="eq", value="k-1"), Atom(feature="n", op="ge", value=3))
+        ),
+    )
+    clean = KEYED.operation(op)
+    assert clean.claim is not None
+    assert not any(secret in str(clean) for secret in (JWT, "hunter2", "k-1"))
+    assert (clean.op_id, clean.insight_id, clean.claim.atoms[1]) == ("o", "i", Atom(feature="n", op="ge", value=3))
+    assert KEYED.operation(clean) == clean
+    plain = replace(op, content="swap fails when tolerance_bps is at most 1", actor="distil", evidence=(), claim=None)
+    assert KEYED.operation(plain) is plain
+
+
+SNIPPETS = (
+    *("password=", '"token": "', "Cookie: a=", "://u:", "@h ", "hunter2", "Bearer ", "-u me:", "--api-key ", "a@b.cc"),
+    *(
+        "-----BEGIN RSA PRIVATE KEY-----\n",
+        "\\n",
+        "\\",
+        '"',
+        "\n",
+        " ",
+        "%3A",
+        ": ",
+        ", ",
+        "[redacted:jwt]",
+        "private key is ",
+    ),
+    *(
+        "<pwd>x</pwd>",
+        "AKIAIOSFODNN7EXAMPLE",
+        JWT,
+        PHRASE,
+        PRIVATE_KEY,
+        base64.b64encode(b"password=hunter2 is it").decode(),
+    ),
+)
+
+
+@given(st.lists(st.sampled_from(SNIPPETS), max_size=12).map("".join))
+def test_what_is_redacted_is_redacted_for_good(text: str) -> None:
+    for redactor in (KEYED, Redactor(b"k" * 32, personal=True), KEYLESS):
+        clean, _ = redactor.text(text)
+        assert redactor.text(clean) == (clean, 0)
+        assert redactor.value({"x": [clean]}) == ({"x": [clean]}, 0)
+
+
+def test_invented_secrets_of_28_kinds_are_found_in_every_place_of_a_call() -> None:
+    secrets = planted()
+    assert (len(secrets), len({one.kind for one in secrets})) == (224, 28)
+    left = []
+    for shift in range(PLACES):
+        turned = secrets[shift:] + secrets[:shift]
+        for one, made in zip(turned, calls(turned), strict=True):
+            clean, _ = KEYED.call(made)
+            assert KEYED.call(clean) == (clean, 0)
+            data = encode(clean)
+            left += [(one.kind, form) for trace in one.traces for form in forms(trace) if form in data]
+    assert left == []
+
+
+UNITS = (
+    *(
+        "password=",
+        "token: ",
+        '"key": "',
+        "a " * 20 + "\n",
+        "://a:",
+        "abandon ",
+        " -u x:",
+        "\\u003d",
+        "%41",
+        "eyJ",
+        "sk-",
+    ),
+    *(
+        "A" * 50 + "\n",
+        "<secret>",
+        "--password ",
+        "[1,",
+        "5K",
+        ".",
+        "\0",
+        "Cookie: ",
+        "key:=",
+        'name": "token", ',
+        " ",
+        "-",
+    ),
+    *(
+        "MAAAAAAAAAAAAAAAAAAAAAAA.",
+        "pwd = ",
+        "\\n",
+        "[redacted:",
+        "[redacted:jwt]",
+        "1,",
+        "a@",
+        "+1 ",
+        "abandon",
+        "sig=",
+    ),
+)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_no_text_takes_long(unit: str) -> None:
+    text = unit * (KEEP_BYTES // len(unit))
+    begin = time.process_time()
+    Redactor(personal=True).text(text)
+    assert time.process_time() - begin < 1
