@@ -1,6 +1,6 @@
 # What a person runs. `make` alone tells.
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test chaos bench clean
+.PHONY: help setup lock collector demo test chaos bench clean
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
@@ -40,6 +40,14 @@ lock:  ## write requirements/*.txt and streams/broker_jars.lock anew from pyproj
 	$(BIN)/python requirements/lock_jars.py
 LOCK := --quiet --no-header --universal --python-version 3.11 --generate-hashes
 
+COLLECTOR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fluvial/collector-0.165.0/collector
+
+collector: $(COLLECTOR)  ## build the OpenTelemetry Collector that a test uses where it is there (needs Go 1.26)
+
+$(COLLECTOR): tests/collector/main.go tests/collector/go.mod tests/collector/go.sum
+	@echo "Building the OpenTelemetry Collector 0.165.0; this takes about two minutes."
+	cd tests/collector && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o '$@' .
+
 demo: setup  ## a real market, agents that trade on it, and what is learnt: about two minutes
 	@$(BIN)/python examples/demo/run.py
 
@@ -50,8 +58,8 @@ test: setup  ## all that CI runs: lint, types, import contracts, tests on a real
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
 
-chaos: setup  ## the long storm: 50,000 events, kill -9 and pauses of workers and broker
-	FLUVIAL_CHAOS=long $(BIN)/python -m pytest tests/chaos
+chaos: setup  ## the long storms: 20 rounds of all that can happen to the river, 50,000 events through two hops
+	FLUVIAL_CHAOS=long $(BIN)/python -m pytest -s tests/chaos
 
 bench: setup  ## every measure of benchmarks/, one after the other
 	@for measure in benchmarks/*.py; do echo "== $$measure"; $(BIN)/python "$$measure"; done

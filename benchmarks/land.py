@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from fluvial.mapping import Unmappable, load_mapping
+from fluvial.processors.redact import Redactor
 from fluvial.schemas.codec import Undecodable, decode, encode
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
@@ -72,7 +73,7 @@ def run(calls: list[ToolCall], batch: int, folder: Path) -> dict[str, Any]:
         (land._store, "merge"),
         (land._store, "positions"),
         (land._store, "maintain"),
-        (module, "redact"),
+        (Redactor, "call"),
         (module, "problem_of"),
         (module, "_episodes"),
     ):

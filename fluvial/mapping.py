@@ -185,7 +185,7 @@ def _status(value: Any) -> str:
     if value in get_args(Status):
         return str(value)
     hint = '; write status = { error_if = "..." } or { ok_if = "..." }' if isinstance(value, bool) else ""
-    raise ValueError(f'{_shown(value)} is neither "ok" nor "error"{hint}')
+    raise ValueError(f'{_shown(value)} is neither "ok" nor "error" nor "unknown"{hint}')
 
 
 def _text(value: Any) -> str:

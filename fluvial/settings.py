@@ -6,7 +6,7 @@ Only streams and the front desk read them.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 LOCAL_BROKER = "127.0.0.1:9092"
@@ -43,6 +43,23 @@ def _within_a_window(fewest: int, info: ValidationInfo) -> int:
     return fewest
 
 
+def _mapping_file(path: Path) -> Path:
+    from fluvial.mapping import load_mapping
+
+    path = path.expanduser().absolute()
+    try:
+        load_mapping(path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from error
+    return path
+
+
+def _long_enough(key: SecretStr) -> SecretStr:
+    if len(key.get_secret_value()) < 16:
+        raise ValueError("a key has 16 characters or more; `openssl rand -hex 32` makes one")
+    return key
+
+
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
@@ -50,7 +67,9 @@ def _upper(value: object) -> object:
 class Settings(BaseSettings):
     """Every setting with its default. `docs/settings.md` explains each; a test compares the two."""
 
-    model_config = SettingsConfigDict(env_prefix="FLUVIAL_", env_ignore_empty=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="FLUVIAL_", env_ignore_empty=True, extra="ignore", hide_input_in_errors=True
+    )
 
     data: Annotated[Path, AfterValidator(_folder)] = Path("fluvial-data")
     """Folder of everything that is kept: episodes/, insights.duckdb, kafka/, logs/."""
@@ -78,6 +97,24 @@ class Settings(BaseSettings):
     """How long after its end, in event time, a window still takes episodes."""
     snapshot_seconds: float = Field(default=30.0, gt=0, le=60)
     """Longest age of the snapshot `insights.duckdb` while operations come."""
+    join_seconds: float = Field(default=30.0, gt=0)
+    """How long, in ticks' time, a tool span waits for its ancestors and its evaluation."""
+    mcp_seconds: float = Field(default=300.0, gt=0)
+    """How long, in ticks' time, an MCP request waits for its result before its status is `unknown`."""
+    mapping: Annotated[Path, AfterValidator(_mapping_file)] | None = None
+    """A mapping (TOML) for JSON in none of the formats that are known."""
+    spool: Annotated[Path, AfterValidator(_folder)] | None = None
+    """Folder in which publishers keep what the broker has not taken; without it `spool/` in the data folder."""
+    spool_bytes: int = Field(default=268_435_456, ge=0)
+    """Most bytes of a publisher's spool; 0 keeps what waits in memory only."""
+    spool_full: Literal["keep_oldest", "keep_newest"] = "keep_oldest"
+    """What a full spool gives up: new calls, or the oldest ones."""
+    spool_sync: Literal["second", "record", "never"] = "second"
+    """How often a spool is brought to the disk against a power cut."""
+    redaction_key: Annotated[SecretStr, AfterValidator(_long_enough)] | None = None
+    """Key of the hashes that stand in place of secrets; without it `redaction.key` in the data folder."""
+    redact_personal: bool = False
+    """Whether e-mail addresses and phone numbers are redacted as secrets are."""
     webhook_url: Annotated[str, AfterValidator(_web_address)] | None = None
     """Where alerts are posted as JSON."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
@@ -107,6 +144,11 @@ class Settings(BaseSettings):
     def kafka(self) -> Path:
         """The local broker's log, settings and address."""
         return self.data / "kafka"
+
+    @property
+    def spool_folder(self) -> Path:
+        """Where publishers keep their spools."""
+        return self.spool or self.data / "spool"
 
     def broker_address(self) -> str:
         """The broker to talk to: the one given, else the local one of this data folder."""

@@ -157,6 +157,7 @@ _FLAGS = {
 }
 _SIZES = {"words": "words", "length": "characters", "lines": "lines", "count": "elements"}
 _OTHERS = {"max": "the largest number in {}", "sum": "the sum of the numbers in {}", "number": "{}"}
+_ENDED = {"ok": "worked", "error": "failed", "unknown": "never got a result"}
 _COUNTS = {
     "calls_before": ("call was made", "calls were made", "before in the run"),
     "errors_before": ("call failed", "calls failed", "before in the run"),
@@ -197,7 +198,7 @@ def _run_phrase(atom: Atom, name: str) -> str:
     if name in _COUNTS:
         return _count_phrase(atom, *_COUNTS[name])
     if name == "previous_status":
-        return "the call before it failed" if atom.value == "error" else "the call before it worked"
+        return f"the call before it {_ENDED[str(atom.value)]}"
     if name == "previous_error_type":
         return f"the call before it failed with {_value(atom.value)}"
     return f"the call before it was {_value(atom.value)}"

@@ -7,7 +7,7 @@ Vectors do not depend on the batch beyond float rounding (1e-6), and they are no
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -56,12 +56,15 @@ class Embedder:
         self._cached_texts = cached_texts
         self._turn = Lock()
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """One row of 384 a text, unit length. Only the first 256 tokens of a text count."""
+    def embed(self, texts: Sequence[str], on_batch: Callable[[], object] = lambda: None) -> Vectors:
+        """One row of 384 a text, unit length. Only the first 256 tokens of a text count.
+
+        `on_batch` is called after every few texts: 256 long ones may take a minute on a busy machine.
+        """
         with self._turn:
             known = {text: self._cache[text] for text in dict.fromkeys(texts) if text in self._cache}
             unknown = [text for text in dict.fromkeys(texts) if text not in known]
-            known.update(zip(unknown, self._compute(unknown), strict=True))
+            known.update(zip(unknown, self._compute(unknown, on_batch), strict=True))
             for text in known:
                 self._cache[text] = known[text]
                 self._cache.move_to_end(text)
@@ -69,7 +72,7 @@ class Embedder:
                 self._cache.popitem(last=False)
         return np.stack([known[text] for text in texts]) if texts else np.empty((0, DIMENSIONS), np.float32)
 
-    def _compute(self, texts: Sequence[str]) -> Vectors:
+    def _compute(self, texts: Sequence[str], on_batch: Callable[[], object]) -> Vectors:
         """The vectors of `texts` in order, computed in batches of texts of like length."""
         encodings = self._tokenizer.encode_batch(list(texts))
         by_length = sorted(range(len(texts)), key=lambda place: len(encodings[place].ids))
@@ -79,9 +82,11 @@ class Embedder:
             if len(batch) == BATCH or (batch and (len(batch) + 1) * len(encodings[place].ids) > BATCH_TOKENS):
                 vectors[batch] = self._run([encodings[each] for each in batch])
                 batch = []
+                on_batch()
             batch.append(place)
         if batch:
             vectors[batch] = self._run([encodings[each] for each in batch])
+            on_batch()
         return vectors
 
     def _run(self, encodings: Sequence[Encoding]) -> Vectors:

@@ -21,6 +21,7 @@ from fluvial.processors.confidence import ACTIVE_FROM, ACTIVE_UNTIL, FLOOR, STAR
 from fluvial.processors.decay import base_ttl
 from fluvial.schemas.claim import Claim
 from fluvial.schemas.drift_event import MetricKey
+from fluvial.schemas.erasure import ERASED
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.insight import Category, Inapplicable, Insight, InsightOp, Kind, State
 
@@ -116,7 +117,9 @@ def _add(insight: Insight | None, op: InsightOp) -> Insight:
         raise Inapplicable(f"{op.op} of the insight {op.insight_id!r}, which is {kind}")
     if directive:
         return _restored(_edit(insight, op), op)
-    return _restored(insight, op) if insight.state in ("archived", "expired") else insight
+    if insight.state not in ("archived", "expired"):
+        return insight
+    return _restored(_edit(insight, op) if insight.content == ERASED else insight, op)
 
 
 def _new(op: InsightOp, directive: bool) -> Insight:

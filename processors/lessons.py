@@ -112,7 +112,7 @@ def remember(lessons: Lessons, cluster: Cluster) -> str:
             _forget_tool(lessons, other)
     tool = lessons.tools.get(key, Tool(source=cluster.source, tool=cluster.tool))
     n = len(cluster.rows)
-    lessons.evidence[f"{key}:{tool.next}"] = Chunk(n=n, packed=zlib.compress(encode(cluster.rows), 6))
+    lessons.evidence[f"{key}:{tool.next}"] = packed(cluster.rows)
     rows, first = tool.rows + n, tool.first
     while rows - (oldest := lessons.evidence[f"{key}:{first}"].n) >= MOST_ROWS:
         del lessons.evidence[f"{key}:{first}"]
@@ -158,4 +158,14 @@ def recall(lessons: Lessons, key: str) -> Iterator[Row]:
     """The calls kept as evidence of a tool, in the order in which they came."""
     tool = lessons.tools[key]
     for number in range(tool.first, tool.next):
-        yield from decode(zlib.decompress(lessons.evidence[f"{key}:{number}"].packed), tuple[Row, ...])
+        yield from unpacked(lessons.evidence[f"{key}:{number}"])
+
+
+def packed(rows: tuple[Row, ...]) -> Chunk:
+    """Rows as they are kept."""
+    return Chunk(n=len(rows), packed=zlib.compress(encode(rows), 6))
+
+
+def unpacked(chunk: Chunk) -> tuple[Row, ...]:
+    """The rows in a chunk."""
+    return decode(zlib.decompress(chunk.packed), tuple[Row, ...])

@@ -4,6 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+ERASED = "[erased]"
+"""Stands where the content of a lesson was that spoke of what is forgotten."""
+
 
 class Erasure(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="erasure"):
     """Forget every call of a run or of an agent, or every call that names a subject."""

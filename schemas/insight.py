@@ -52,7 +52,7 @@ class Inapplicable(ValueError):
     """The operation cannot be applied to what is known; the message says why."""
 
 
-class Insight(Struct, frozen=True, kw_only=True):
+class Insight(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One lesson as it stands. Times in microseconds UTC; `alpha`, `beta` of a Beta posterior that the claim holds."""
 
     id: str
@@ -80,3 +80,5 @@ class Insight(Struct, frozen=True, kw_only=True):
     superseded_by: str | None
     valid_from: int
     valid_to: int | None
+    erased_evidence: int = 0
+    """How many of the events behind it have been forgotten (`fluvial forget`); its sentence may count them still."""

@@ -28,5 +28,9 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="progr
     dead: int = 0
     duplicate: int = 0
     late: int = 0
+    foreign: int = 0
+    """Of those handled, the ones that no hop sent (what agents and operators publish)."""
+    sent: dict[str, int] = {}
+    """`emitted` by topic: what the hops behind have read or still wait for."""
     muted_until: int = 0
     """Records before this offset are handled again only to rebuild a store: their outputs are out already."""

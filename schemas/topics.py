@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluvial.schemas.alert import Alert
+from fluvial.schemas.call_part import CallParts
 from fluvial.schemas.cluster import Cluster
 from fluvial.schemas.dead_letter import DeadLetter
 from fluvial.schemas.drift_event import DriftEvent
@@ -42,6 +43,11 @@ class Topic:
     producers: tuple[str, ...] = ()
     time: str = "at"
     """The field of the record that orders it in time."""
+    foreign: bool = False
+    """Others write here, in formats of their own, and may have made the topic, with as many partitions as they like.
+
+    No ticks are in it: what has to wait goes on into a topic of ours.
+    """
 
     def named(self, prefix: str) -> str:
         """The topic's name on the broker: the setting `topic_prefix` keeps several rivers on one broker apart."""
@@ -59,6 +65,10 @@ class Topic:
         }
 
 
+OTLP_SPANS = Topic("otlp_spans", "trace id or none", bytes, 4, foreign=True)
+OTLP_LOGS = Topic("otlp_logs", "trace id or none", bytes, 4, foreign=True)
+AGENT_EVENTS = Topic("agent-events", "any", bytes, 4, foreign=True)
+CALL_PARTS = Topic("call-parts", "trace id or session", CallParts, 4)
 TOOL_CALLS = Topic("tool-calls", "source|run_id", ToolCall, 4, FOREVER, time="started_at")
 EPISODES = Topic(
     "episodes", "tool|chain|token_pair", Episode, 4, YEAR_MS, DERIVED_BYTES, producers=("land",), time="started_at"
@@ -96,6 +106,10 @@ class HopPlan:
         return tuple(HOPS[name] for name in self.source.producers)
 
 
+SPANS = HopPlan("spans", OTLP_SPANS, (TOOL_CALLS, CALL_PARTS))
+LOGS = HopPlan("logs", OTLP_LOGS, (TOOL_CALLS, CALL_PARTS))
+EVENTS = HopPlan("events", AGENT_EVENTS, (TOOL_CALLS, CALL_PARTS))
+JOIN = HopPlan("join", CALL_PARTS, (TOOL_CALLS,))
 LAND = HopPlan("land", TOOL_CALLS, (EPISODES,))
 WATCH = HopPlan("watch", EPISODES, (DRIFT, INSIGHT_OPS))
 GATHER = HopPlan("gather", EPISODES, (CLUSTERS,))
@@ -103,6 +117,8 @@ DISTIL = HopPlan("distil", CLUSTERS, (INSIGHT_OPS,))
 KEEP = HopPlan("keep", INSIGHT_OPS)
 NOTIFY = HopPlan("notify", DRIFT, (ALERTS,))
 
-HOPS = {plan.name: plan for plan in (LAND, WATCH, GATHER, DISTIL, KEEP, NOTIFY)}
-STREAM_TOPICS = (TOOL_CALLS, EPISODES, CLUSTERS, DRIFT, INSIGHT_OPS, ALERTS, DEAD_LETTERS)
+HOPS = {plan.name: plan for plan in (SPANS, LOGS, EVENTS, JOIN, LAND, WATCH, GATHER, DISTIL, KEEP, NOTIFY)}
+FOREIGN_TOPICS = (OTLP_SPANS, OTLP_LOGS, AGENT_EVENTS)
+OWN_TOPICS = (CALL_PARTS, TOOL_CALLS, EPISODES, CLUSTERS, DRIFT, INSIGHT_OPS, ALERTS, DEAD_LETTERS)
+STREAM_TOPICS = FOREIGN_TOPICS + OWN_TOPICS
 ALL_TOPICS = STREAM_TOPICS + tuple(plan.state_topic for plan in HOPS.values())

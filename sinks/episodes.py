@@ -10,7 +10,7 @@ ids instead costs 20 ms a batch at 10,000 rows, 60 ms at 100,000 and .2 s at 1,0
 """
 
 import fcntl
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,8 @@ from lancedb.rerankers import RRFReranker
 from numpy.typing import NDArray
 
 from fluvial.schemas.episode import Episode
+from fluvial.schemas.erasure import Erasure
+from fluvial.sinks.episodes_erasure import Files, erase, may_concern
 
 TABLE = "episodes"
 DIMENSIONS = 384
@@ -85,8 +87,10 @@ class Found:
 class EpisodeStore:
     """An open table. Every call sees what other processes have committed before it."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, folder: Path) -> None:
         self._table = table
+        self._folder = folder
+        self._files = Files(folder)
         self._merging = Lock()
 
     @classmethod
@@ -98,7 +102,7 @@ class EpisodeStore:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".create.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return cls(_connect(folder).create_table(TABLE, schema=SCHEMA, exist_ok=True))
+            return cls(_connect(folder).create_table(TABLE, schema=SCHEMA, exist_ok=True), folder)
 
     @classmethod
     def open(cls, folder: Path) -> "EpisodeStore":
@@ -107,7 +111,7 @@ class EpisodeStore:
         if not (folder / f"{TABLE}.lance").is_dir():
             raise none
         try:
-            return cls(_connect(folder).open_table(TABLE))
+            return cls(_connect(folder).open_table(TABLE), folder)
         except ValueError as error:
             if "was not found" in str(error):  # its first version is not written yet
                 raise none from error
@@ -121,7 +125,7 @@ class EpisodeStore:
         firsts = {episode.id: place for place, episode in reversed(list(enumerate(episodes)))}
         places = sorted(firsts.values())
         rows = _to_arrow([episodes[place] for place in places], vectors[places])
-        with self._merging:  # merges at once only make each other begin anew
+        with self._merging, self._files.writing():  # merges at once only make each other begin anew
             result = self._table.merge_insert("id").when_not_matched_insert_all().use_index(False).execute(rows)
         return int(result.num_inserted_rows)
 
@@ -138,14 +142,59 @@ class EpisodeStore:
         rows = self._table.search().where(col("id") == lit(event_id)).select(_FIELDS).limit(1).to_arrow().to_pylist()
         return _episode(rows[0]) if rows else None
 
+    def of_run_or_call(self, name: str, limit: int) -> list[Episode]:
+        """Episodes whose run id or call id this is, at most so many, in the order of their time."""
+        condition = (col("run_id") == lit(name)) | (col("call_id") == lit(name))
+        rows = self._table.search().where(condition).select(_FIELDS).limit(limit).to_arrow().to_pylist()
+        return sorted(map(_episode, rows), key=lambda one: (one.started_at, one.seq or 0, one.id))
+
     def all(self) -> Iterator[Episode]:
         """Every episode of one version of the table, in no order."""
         for batch in self._table.search().select(_FIELDS).to_batches(1_024):
             yield from map(_episode, batch.to_pylist())
 
     def has_partition(self, partition: int) -> bool:
-        """Whether any stored episode came from this partition of `tool-calls`."""
+        """Whether any stored episode came from this partition of `tool-calls`, or did before `erase` took the last."""
+        return self._has_rows(partition) or self._emptied(partition).exists()
+
+    def candidates(
+        self, erasure: Erasure, partition: int | None = None, before: int | None = None
+    ) -> Iterator[Episode]:
+        """Every episode that the erasure concerns, and some others; of one partition, before an offset of it."""
+        parts = [] if partition is None else [f"log_partition = {int(partition)}"]
+        parts += [] if before is None else [f"log_offset < {int(before)}"]
+        condition = may_concern(erasure)
+        parts += [] if condition is None else [condition.to_sql() if isinstance(condition, Expr) else condition]
+        query = self._table.search().select(_FIELDS)
+        if parts:
+            query = query.where(" AND ".join(f"({part})" for part in parts))
+        for batch in query.to_batches(1_024):
+            yield from map(_episode, batch.to_pylist())
+
+    def ids_at(self, partition: int, offsets: Collection[int]) -> list[str]:
+        """Ids of the episodes that came from these offsets of a partition."""
+        condition = (col("log_partition") == lit(partition)) & col("log_offset").isin(sorted(offsets))
+        return [str(name) for name in self._table.search().where(condition).select(["id"]).to_arrow()["id"].to_pylist()]
+
+    def erase(self, partition: int, ids: Sequence[str], beat: Callable[[], object] = lambda: None) -> None:
+        """Delete these episodes of a partition, older versions and index included (sinks/episodes_erasure.py)."""
+        erase(self._table, self._files, ids, beat)
+        if not self._has_rows(partition):
+            self._emptied(partition).touch()
+
+    def versions(self) -> Iterator["EpisodeStore"]:
+        """The table as it was in each version that can still be read, the newest included."""
+        for version in self._table.list_versions():
+            older = _connect(self._folder).open_table(TABLE)
+            older.checkout(version["version"])
+            yield EpisodeStore(older, self._folder)
+
+    def _has_rows(self, partition: int) -> bool:
         return bool(self._table.count_rows(f"log_partition = {int(partition)}"))
+
+    def _emptied(self, partition: int) -> Path:
+        """Goes away with the table, where that is lost."""
+        return self._folder / f"{TABLE}.lance" / f"emptied-{partition}"
 
     def count(self) -> int:
         return int(self._table.count_rows())
@@ -184,6 +233,10 @@ class EpisodeStore:
         below a million rows, so the more rows there are, the more pieces are left to gather first. For one process
         only; the others go on meanwhile.
         """
+        with self._files.maintaining():
+            return self._maintain()
+
+    def _maintain(self) -> bool:
         stats = self._table.stats()
         due = min(max(FEWEST_PIECES, stats["num_rows"] // 500), 512)
         if stats["fragment_stats"]["num_fragments"] < due:

@@ -6,6 +6,7 @@ hop's progress are written in one transaction, which is on the disk when `commit
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +19,11 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from fluvial.schemas.codec import decode, encode
+from fluvial.schemas.erasure import ERASED
 from fluvial.schemas.insight import Category, Inapplicable, Insight, InsightOp
 from fluvial.schemas.progress import Progress
 from fluvial.sinks.extensions import load
+from fluvial.sinks.insights_erasure import NOTE, REWORD, Forgetting, is_due, loss, trail, write_anew
 from fluvial.sinks.insights_schema import SCHEMA_VERSION, STATEMENTS
 
 Vectors = NDArray[np.float32]
@@ -84,6 +87,9 @@ class Insights:
         }
         try:
             self._writer = duckdb.connect(str(path), config=settings)
+            if is_due(self._writer):
+                write_anew(self._writer, path)
+                self._writer = duckdb.connect(str(path), config=settings)
         except duckdb.Error as error:
             if "Conflicting lock" in str(error):
                 raise InUse(f"{path} is open in another process: stop it first, only one may hold the file.") from error
@@ -190,9 +196,34 @@ class Insights:
             self._set_meta("progress", encode(progress).decode())
             self._writer.commit()
         except BaseException:
-            self._writer.rollback()
+            self._roll_back()
             raise
         self._insights.update(batch.insights)
+
+    def erase(self, forgetting: Forgetting, offset: int) -> bool:
+        """Take events and words out, as one transaction; whether there were any. `offset`: where the order stands.
+
+        Free blocks of the file keep the bytes until it is opened next: see sinks/insights_erasure.py.
+        """
+        lost = loss(self._writer, self._insights, forgetting)
+        if not lost.insights and not lost.operations:
+            return False
+        operations, changes = trail(forgetting, offset, lost)
+        blank = self._embed([ERASED])[0] if lost.blanked else None
+        self._writer.begin()
+        try:
+            self._update([_row(i) for i in lost.insights.values()], [name for name in _FIELDS if name != "id"])
+            self._update([{"id": old.id, "embedding": blank} for old in lost.blanked], ["embedding"])
+            self._with_rows(list(lost.operations.values()), REWORD)
+            self._with_rows(operations, _INSERT.format("operations"))
+            self._with_rows(changes, _INSERT.format("changes"))
+            self._set_meta(NOTE, "1")
+            self._writer.commit()
+        except BaseException:
+            self._roll_back()
+            raise
+        self._insights.update(lost.insights)
+        return True
 
     def nearest(
         self, vector: Vectors, category: Category | None = None, min_confidence: float = 0.5, k: int = 5
@@ -222,6 +253,11 @@ class Insights:
     def close(self) -> None:
         """Write everything into the file itself and let it go."""
         self._writer.close()
+
+    def _roll_back(self) -> None:
+        """After a failure. A commit that failed, on a full disk, has rolled back itself."""
+        with suppress(duckdb.TransactionException):
+            self._writer.rollback()
 
     def _known(self, op_ids: Sequence[str]) -> dict[str, tuple[int, str | None]]:
         """Offset and refusal of the operations that came before."""

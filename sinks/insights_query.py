@@ -39,8 +39,11 @@ def ask(query: str, keep_folder: Path, snapshot: Path) -> Answer:
     """Answer one SELECT. Raises SqlError, NoInsights, Unreadable."""
     _check(query)
     live = _ask_live(query, keep_folder)
-    if live is not None:
-        return live
+    return live if live is not None else ask_snapshot(query, snapshot)
+
+
+def ask_snapshot(query: str, snapshot: Path) -> Answer:
+    """The same of the snapshot, whoever serves the live insights."""
     if not snapshot.exists():
         raise NoInsights(f"{snapshot} is not there yet: start `fluvial up`, or choose the data folder with --data.")
     settings: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}

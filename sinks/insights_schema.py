@@ -33,8 +33,12 @@ CREATE TABLE IF NOT EXISTS insights (
     superseded_by VARCHAR,
     valid_from BIGINT NOT NULL,
     valid_to BIGINT,
+    erased_evidence BIGINT DEFAULT 0,
     embedding FLOAT[{DIMENSIONS}] NOT NULL
 )"""
+
+ERASED_EVIDENCE = "ALTER TABLE insights ADD COLUMN IF NOT EXISTS erased_evidence BIGINT DEFAULT 0"
+"""For files that were made before there was erasure."""
 
 OPERATIONS = """
 CREATE TABLE IF NOT EXISTS operations (
@@ -70,18 +74,22 @@ CREATE TABLE IF NOT EXISTS changes (
 """What an operation did: one row an insight it changed, NULL before where it made the insight."""
 
 META = "CREATE TABLE IF NOT EXISTS meta (name VARCHAR PRIMARY KEY, value VARCHAR NOT NULL)"
-"""`schema_version`, and `progress`: how far insight-ops has been folded (schemas/progress.py, JSON)."""
+"""`schema_version`, and `progress`: how far insight-ops has been folded (schemas/progress.py, JSON).
+
+`erased`: something was erased since the file was written anew (sinks/insights_erasure.py)."""
 
 LESSONS = """
 CREATE OR REPLACE VIEW lessons AS
 SELECT id, confidence, state, category, content, helpful, harmful,
-       alpha / (alpha + beta) AS probability, support, tool, chain, token_pair, claim,
+       alpha / (alpha + beta) AS probability, support, erased_evidence, tool, chain, token_pair, claim,
        make_timestamp(created_at) AS created_at,
        make_timestamp(last_reinforced) AS last_reinforced
 FROM insights
 WHERE state IN ('candidate', 'active')
 ORDER BY confidence DESC, id"""
-"""What is held to be true now, the surest first. `probability`: mean of the Beta posterior that the claim holds."""
+"""What is held to be true now, the surest first. `probability`: mean of the Beta posterior that the claim holds.
+
+`erased_evidence`: events behind it that were forgotten; `support` counts them no more."""
 
 HISTORY = """
 CREATE OR REPLACE VIEW history AS
@@ -97,4 +105,4 @@ SELECT c.insight_id, e.event_id, o.op, make_timestamp(o."at") AS "at", o.op_id
 FROM changes c JOIN operations o USING (op_id), unnest(o.evidence) AS e (event_id)"""
 """Which events stand behind an insight, and through which operation."""
 
-STATEMENTS = (INSIGHTS, OPERATIONS, CHANGES, META, LESSONS, HISTORY, EVIDENCE)
+STATEMENTS = (INSIGHTS, ERASED_EVIDENCE, OPERATIONS, CHANGES, META, LESSONS, HISTORY, EVIDENCE)

@@ -6,11 +6,14 @@ from pathlib import Path
 import duckdb
 
 
-def write_snapshot(connection: duckdb.DuckDBPyConnection, target: Path, scratch: Path) -> None:
+def write_snapshot(
+    connection: duckdb.DuckDBPyConnection, target: Path, scratch: Path, finish: str | None = None
+) -> None:
     """Replace `target` by a copy of the connection's database, as it was committed when this began.
 
     The copy is made in the folder `scratch` (of the same filesystem) and moved into place when it is whole and on the
-    disk. The connection must be of this thread alone; others may write meanwhile. Raises duckdb.Error, OSError.
+    disk; `finish` is a statement about the copy (a database called `copy`) before that. The connection must be of this
+    thread alone; others may write meanwhile. Raises duckdb.Error, OSError.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     for leftover in scratch.iterdir():
@@ -20,6 +23,8 @@ def write_snapshot(connection: duckdb.DuckDBPyConnection, target: Path, scratch:
     connection.execute(f"ATTACH {_quoted(str(copy))} AS copy")
     try:
         connection.execute(f'COPY FROM DATABASE "{live}" TO copy')
+        if finish is not None:
+            connection.execute(finish)
         connection.execute("CHECKPOINT copy")
     finally:
         connection.execute("DETACH copy")

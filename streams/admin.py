@@ -6,14 +6,23 @@
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    KafkaTimeoutError,
+    NoError,
+    TopicAlreadyExistsError,
+)
+from kafka.structs import OffsetAndMetadata
 
-from fluvial.schemas.topics import ALL_TOPICS, FOREVER, Topic
+from fluvial.schemas.topics import ALL_TOPICS, FOREVER, HOPS, Topic
 from fluvial.settings import Settings
 
 LOOK_SECONDS = 5.0
@@ -63,19 +72,21 @@ def ensure_topics(broker: str, topics: Iterable[Topic] = ALL_TOPICS, prefix: str
     """Create the topics that are missing and check those that exist; the names of those created.
 
     Replicas are the broker's default (one on the local one). Where there is a single broker, topics that are kept for
-    ever are flushed to disk before a record is acknowledged: no replica would have it after a power cut.
+    ever are flushed to disk before a record is acknowledged: no replica would have it after a power cut. A topic that
+    others write to is taken as they have made it.
 
     Raises BrokerAway, and TopicMismatch for the first topic with other partitions, clean-up, retention or record size.
     """
     wanted = {topic.named(prefix): topic for topic in topics}
     with _administration(broker, REQUEST_SECONDS) as admin:
         there = {topic["name"]: len(topic["partitions"]) for topic in admin.describe_topics()}
+        _fit_to_foreign(wanted, there, prefix)
         missing = [name for name in wanted if name not in there]
         alone = len(admin.describe_cluster()["brokers"]) == 1
         for name in missing:
             _create(admin, name, wanted[name], alone)
         admin.wait_for_topics(missing)
-        existing = [name for name in wanted if name in there]
+        existing = [name for name in wanted if name in there and not wanted[name].foreign]
         settings = _settings(admin, existing)
     for name in existing:
         _check(name, wanted[name], there[name], settings[name])
@@ -98,10 +109,62 @@ def delete_topics(broker: str, names: Sequence[str]) -> None:
             time.sleep(0.05)
 
 
+def delete_before(broker: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Delete the records before these offsets; readers meet them no more on return, the disk some minutes later.
+
+    Raises BrokerAway, KafkaError.
+    """
+    with _administration(broker, REQUEST_SECONDS) as admin:
+        admin.delete_records(dict(offsets))
+
+
 def topic_names(broker: str) -> set[str]:
     """The topics on the broker, Kafka's own apart. Raises BrokerAway."""
     with _administration(broker, REQUEST_SECONDS) as admin:
         return {topic["name"] for topic in admin.describe_topics() if not topic["is_internal"]}
+
+
+def _fit_to_foreign(wanted: dict[str, Topic], there: Mapping[str, int], prefix: str) -> None:
+    """The state of a hop gets as many partitions as others have given to the topic it reads."""
+    for plan in HOPS.values():
+        name = plan.state_topic.named(prefix)
+        made = there.get(plan.source.named(prefix), 0) if plan.source.foreign else 0
+        if name in wanted and made > wanted[name].partitions:
+            wanted[name] = replace(wanted[name], partitions=made)
+
+
+def groups(broker: str, prefix: str) -> dict[str, int]:
+    """The consumer groups whose names begin with the prefix, and how many members each has. Raises BrokerAway."""
+    with _administration(broker, REQUEST_SECONDS) as admin:
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                names = [one["group_id"] for one in admin.list_groups() if one["group_id"].startswith(prefix)]
+                described = admin.describe_groups(names) if names else {}
+                break
+            except CoordinatorLoadInProgressError:  # the broker has just made its topic of groups, or started
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+    return {name: len(group["members"]) for name, group in described.items()}
+
+
+def delete_groups(broker: str, names: Sequence[str]) -> None:
+    """Delete these consumer groups; one that is not there is none. Raises BrokerAway, KafkaError (it has members)."""
+    if not names:
+        return
+    with _administration(broker, REQUEST_SECONDS) as admin:
+        told = admin.delete_groups(list(names))
+    if left := [f"{name} ({what})" for name, what in told.items() if what not in ("OK", "GroupIdNotFoundError")]:
+        raise KafkaError(f"not deleted: {', '.join(left)}")
+
+
+def move_group(broker: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Have a consumer group without members go on from these offsets. Raises BrokerAway, KafkaError."""
+    with _administration(broker, REQUEST_SECONDS) as admin:
+        told = admin.alter_group_offsets(group, {tp: OffsetAndMetadata(at, "", -1) for tp, at in offsets.items()})
+    if failed := [what for what in told.values() if what is not NoError]:
+        raise failed[0](f"the group {group} could not be moved")
 
 
 def _create(admin: KafkaAdminClient, name: str, topic: Topic, alone: bool) -> None:
@@ -120,6 +183,11 @@ def _settings(admin: KafkaAdminClient, names: Sequence[str]) -> dict[str, dict[s
 
 
 def _check(name: str, topic: Topic, partitions: int, settings: dict[str, str]) -> None:
+    if topic.compacted and partitions < topic.partitions:
+        raise TopicMismatch(
+            f"The topic {name} has {partitions} partition(s), and its hop reads one of {topic.partitions}. Give it as "
+            f"many: kafka-topics.sh --alter --topic {name} --partitions {topic.partitions}."
+        )
     if partitions != topic.partitions:
         raise TopicMismatch(
             f"The topic {name} has {partitions} partition(s), and Fluvial needs {topic.partitions}. Delete it (its "

@@ -1,4 +1,4 @@
-"""The Faust app of one worker: it holds the hops, the ticker's timer and the agent that delivers alerts."""
+"""The Faust app of one worker: it holds the hops, the tickers' timers and the delivery of alerts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,23 @@ from typing import Any
 
 import faust
 
-from fluvial.schemas.topics import ALERTS, DEAD_LETTERS, HOPS
+from fluvial.mapping import load_mapping
+from fluvial.processors.redact import Redactor
+from fluvial.redaction import redactor_of
+from fluvial.schemas.topics import HOPS, LAND
 from fluvial.settings import Settings
 from fluvial.sinks.alerts import Webhook
-from fluvial.streams.committed import SCHEME
-from fluvial.streams.deliver import deliver, put_aside_in
-from fluvial.streams.hop import Hop, leave
-from fluvial.streams.lag import GroupPositions, Lag, Reader
+from fluvial.streams.deliver import Deliver
+from fluvial.streams.hop import Hop, Replayed, leave
+from fluvial.streams.lag import Lag, Reader
+from fluvial.streams.tick_log import TickLog
 from fluvial.streams.ticker import Ticker
-from fluvial.streams.tool_calls import ToolCallsLog
 
 HOP_CLASSES = {
+    "spans": "fluvial.streams.receive:Spans",
+    "logs": "fluvial.streams.receive:Logs",
+    "events": "fluvial.streams.receive:Events",
+    "join": "fluvial.streams.join:Join",
     "land": "fluvial.streams.land:Land",
     "watch": "fluvial.streams.watch:Watch",
     "gather": "fluvial.streams.gather:Gather",
@@ -27,8 +33,17 @@ HOP_CLASSES = {
 }
 """Where each hop is found; only those a worker runs are imported."""
 
+
+def _mapping(settings: Settings) -> dict[str, Any]:
+    return {"mapping": load_mapping(settings.mapping).call if settings.mapping else None}
+
+
 OWN: dict[str, Callable[[Settings], dict[str, Any]]] = {
-    "land": lambda settings: {"episodes": settings.episodes},
+    "spans": _mapping,
+    "logs": _mapping,
+    "events": _mapping,
+    "join": lambda settings: {"join_seconds": settings.join_seconds, "mcp_seconds": settings.mcp_seconds},
+    "land": lambda settings: {"episodes": settings.episodes, **_mapping(settings)},
     "gather": lambda settings: {
         "window_hours": settings.window_hours,
         "window_episodes": settings.window_episodes,
@@ -43,6 +58,9 @@ OWN: dict[str, Callable[[Settings], dict[str, Any]]] = {
     },
 }
 """What a hop takes besides the broker: plain values, since hops read no settings."""
+
+TICKED = ("join", "land")
+"""The hops that time comes to from outside: the worker that runs one ticks into its topic."""
 
 FAUST_SETTINGS: dict[str, Any] = {
     "processing_guarantee": "at_least_once",
@@ -85,62 +103,67 @@ class River:
     """Whoever reads a topic here, for the watchdog."""
 
 
-def build(settings: Settings, names: Sequence[str], fatal: Callable[[str], object] = leave) -> River:
+def build(
+    settings: Settings,
+    names: Sequence[str],
+    fatal: Callable[[str], object] = leave,
+    replayed: Replayed | None = None,
+) -> River:
     """The app with these hops (names of schemas/topics.py), ready to be started.
 
-    Raises ValueError for a name that is no hop and for a webhook's address that is none.
+    With `replayed` land reads that log to its end, and time stands still: the ticks are the log's.
+
+    Raises ValueError for a name that is no hop and for a webhook's address that is none, OSError where the key of
+    redaction can be neither read nor made.
     """
     broker, prefix = settings.broker_address(), settings.topic_prefix
     servers = broker.replace(",", ";")
     app = Shell(
         f"{prefix}fluvial-deliver",
-        broker_consumer=f"{SCHEME}://{servers}",
-        broker_producer=f"kafka://{servers}",
+        broker=f"kafka://{servers}",
         **FAUST_SETTINGS,
     )
-    hops = {name: _hop(name, settings, broker) for name in names}
+    redactor = redactor_of(settings)
+    app.producer_only = True  # there is no agent: Faust's consumer would have nothing to read
+    hops = {name: _hop(name, settings, broker, fatal, redactor, replayed) for name in names}
     for hop in hops.values():
         app.add_dependency(hop)
-    if "land" in hops:
-        _add_ticker(app, hops["land"], settings, broker)
-    readers = {f"the hop {name}": Reader(hop.source, hop.positions) for name, hop in hops.items()}
+    for name in TICKED:
+        if name in hops and replayed is None:
+            _add_ticker(app, hops[name], settings, broker)
+    readers = {f"the hop {name}": Reader(hop.source, hop.positions, hop.life) for name, hop in hops.items()}
     if "notify" in hops and settings.webhook_url:
-        readers["the delivery of alerts"] = _add_delivery(app, settings.webhook_url, broker, prefix, fatal)
-    else:
-        app.producer_only = True  # Faust's consumer has nothing to read without an agent
+        deliver = Deliver(broker, Webhook(settings.webhook_url), prefix=prefix, fatal=fatal, redactor=redactor)
+        app.add_dependency(deliver)
+        readers["the delivery of alerts"] = Reader(deliver.source, deliver.positions, deliver.life)
     app.add_dependency(Lag(broker, readers))
     return River(app, tuple(hops.values()), readers)
 
 
-def _hop(name: str, settings: Settings, broker: str) -> Hop:
+def _hop(
+    name: str,
+    settings: Settings,
+    broker: str,
+    fatal: Callable[[str], object],
+    redactor: Redactor,
+    replayed: Replayed | None,
+) -> Hop:
     if name not in HOP_CLASSES:
         raise ValueError(f"{name!r} is no hop; there are {', '.join(HOPS)}")
     module, _, kind = HOP_CLASSES[name].partition(":")
     own = OWN[name](settings) if name in OWN else {}
-    hop: Hop = getattr(import_module(module), kind)(broker, prefix=settings.topic_prefix, **own)
+    if name == LAND.name:
+        own["replayed"] = replayed
+    own |= {"prefix": settings.topic_prefix, "fatal": fatal, "redactor": redactor}
+    hop: Hop = getattr(import_module(module), kind)(broker, **own)
     return hop
 
 
-def _add_ticker(app: faust.App, land: Hop, settings: Settings, broker: str) -> None:
-    tool_calls = ToolCallsLog(app, broker, settings.topic_prefix)
-    ticker = Ticker(land, tool_calls, idle_seconds=settings.idle_tick_seconds)
-    app.add_dependency(tool_calls)
+def _add_ticker(app: faust.App, hop: Hop, settings: Settings, broker: str) -> None:
+    topic = TickLog(app, broker, hop.plan.source, settings.topic_prefix)
+    ticker = Ticker(hop, topic, idle_seconds=settings.idle_tick_seconds)
+    app.add_dependency(topic)
 
     @app.timer(interval=settings.tick_seconds)  # type: ignore[untyped-decorator]
     async def tick() -> None:
         await ticker.beat()
-
-
-def _add_delivery(app: faust.App, url: str, broker: str, prefix: str, fatal: Callable[[str], object]) -> Reader:
-    webhook, alerts = Webhook(url), ALERTS.named(prefix)
-    app.async_exit_stack.push_async_callback(webhook.close)
-    reached = GroupPositions(broker, app.conf.id, alerts, ALERTS.partitions)
-    app.add_dependency(reached)
-    raw = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-    put_aside = put_aside_in(app.topic(DEAD_LETTERS.named(prefix), **raw))
-
-    @app.agent(app.topic(alerts, **raw), name="deliver")  # type: ignore[untyped-decorator]
-    async def agent(stream: Any) -> None:
-        await deliver(stream, webhook, put_aside, fatal)
-
-    return Reader(alerts, reached.read, slack=2)  # its last transaction ends in a mark

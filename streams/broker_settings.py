@@ -61,6 +61,10 @@ def server_properties(port: int, controller_port: int) -> dict[str, str]:
         # Readers wait for a transaction left open: end it soon after its time is up.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
         "group.initial.rebalance.delay.ms": "0",
+        # After kill -9 the new process waits until the old one's session is over: 12.2 s until it leads its partitions
+        # with the default of 9 s, 3.7 s with this. Both ends of the session are in one process, which pauses as one.
+        "broker.session.timeout.ms": "1500",
+        "broker.heartbeat.interval.ms": "300",
         # Records of 4 MiB, and a bound to what is held of requests (the heap has 256 MiB).
         "message.max.bytes": str(MAX_RECORD_BYTES),
         "replica.fetch.max.bytes": str(MAX_RECORD_BYTES),

@@ -9,12 +9,12 @@ from kafka.errors import KafkaError
 from fluvial.schemas.codec import Undecodable, decode
 from fluvial.schemas.dead_letter import KEEP_BYTES, DeadLetter
 from fluvial.schemas.tool_call import ToolCall
-from fluvial.schemas.topics import DEAD_LETTERS, INSIGHT_OPS, MAX_RECORD_BYTES, TOOL_CALLS
+from fluvial.schemas.topics import DEAD_LETTERS, FOREIGN_TOPICS, INSIGHT_OPS, MAX_RECORD_BYTES, TOOL_CALLS
 from fluvial.streams.admin import BrokerAway
 from fluvial.streams.log_reader import LogReader, LogRecord, decoded
 
-KEPT = (TOOL_CALLS.name, INSIGHT_OPS.name)
-"""The topics that are the truth: kept for ever, and each read by one hop that knows a record again by its id."""
+PUBLISHED = tuple(topic.name for topic in (*FOREIGN_TOPICS, TOOL_CALLS, INSIGHT_OPS))
+"""The topics that agents, Collectors and operators publish to: what comes again is known by the ids of its calls."""
 
 
 class Sent(NamedTuple):
@@ -32,13 +32,21 @@ class _Parcel(NamedTuple):
     partition: int | None
     key: bytes | None
     value: bytes
+    headers: tuple[tuple[str, bytes], ...]
     same: object
 
 
 def dead_letters(reader: LogReader, prefix: str = "") -> Iterator[DeadLetter]:
-    """All dead letters, the oldest first. Raises BrokerAway, TopicMissing."""
+    """All dead letters, each once, as they came. Raises BrokerAway, TopicMissing.
+
+    An erasure that was cut short (streams/purge.py) leaves copies behind.
+    """
     spans = reader.spans(reader.partitions(DEAD_LETTERS.named(prefix)))
-    return decoded(reader.read(spans), DeadLetter)
+    seen: set[DeadLetter] = set()
+    for letter in decoded(reader.read(spans), DeadLetter):
+        if letter not in seen:
+            seen.add(letter)
+            yield letter
 
 
 def replay(reader: LogReader, letters: Sequence[DeadLetter], prefix: str = "") -> list[Sent]:
@@ -65,7 +73,13 @@ def replay(reader: LogReader, letters: Sequence[DeadLetter], prefix: str = "") -
                     seen.add(parcel.same)
                     sent.append(Sent(letter, "replayed", f"published to {parcel.topic}"))
                     pending.append(
-                        producer.send(parcel.topic, parcel.value, key=parcel.key, partition=parcel.partition)
+                        producer.send(
+                            parcel.topic,
+                            parcel.value,
+                            key=parcel.key,
+                            headers=list(parcel.headers),
+                            partition=parcel.partition,
+                        )
                     )
             for delivered in pending:
                 delivered.get(timeout=reader.timeout)
@@ -76,8 +90,8 @@ def replay(reader: LogReader, letters: Sequence[DeadLetter], prefix: str = "") -
     return sent
 
 
-def _is_kept(letter: DeadLetter, prefix: str) -> bool:
-    return letter.hop != "publish" and letter.topic.removeprefix(prefix) in KEPT
+def _was_published(letter: DeadLetter, prefix: str) -> bool:
+    return letter.hop != "publish" and letter.topic.removeprefix(prefix) in PUBLISHED
 
 
 def _place(letter: DeadLetter, prefix: str) -> tuple[TopicPartition, int]:
@@ -87,7 +101,7 @@ def _place(letter: DeadLetter, prefix: str) -> tuple[TopicPartition, int]:
 def _originals(
     reader: LogReader, letters: Sequence[DeadLetter], prefix: str
 ) -> dict[tuple[TopicPartition, int], LogRecord]:
-    places = [_place(letter, prefix) for letter in letters if _is_kept(letter, prefix)]
+    places = [_place(letter, prefix) for letter in letters if _was_published(letter, prefix)]
     return {(record.partition, record.offset): record for record in reader.at(places)}
 
 
@@ -95,12 +109,18 @@ def _parcel(letter: DeadLetter, original: LogRecord | None, prefix: str) -> _Par
     """What to publish for a letter, or why nothing can be."""
     if letter.hop == "publish":
         return _refused_at_publish(letter, prefix)
-    if not _is_kept(letter, prefix):
-        return f"{letter.topic} is what the river makes of tool-calls; only what was published to it is published again"
+    if not _was_published(letter, prefix):
+        return f"{letter.topic} is what the river makes of what was published; only that is published again"
     if original is None or original.value is None:
         return f"{letter.topic}[{letter.partition}] holds no record at offset {letter.offset} any more"
-    same = letter.event_id or original.value
-    return _Parcel(original.partition.topic, original.partition.partition, original.key, original.value, same)
+    where, headers = original.partition, _headers(original)
+    same = letter.event_id or (where.topic, original.value, headers)
+    return _Parcel(where.topic, where.partition, original.key, original.value, headers, same)
+
+
+def _headers(original: LogRecord) -> tuple[tuple[str, bytes], ...]:
+    """Those that say what the record is (a CloudEvent's attributes, a session); a hop's mark of its order stays out."""
+    return tuple(header for header in original.headers if header[0] not in ("origin", "epoch"))
 
 
 def _refused_at_publish(letter: DeadLetter, prefix: str) -> _Parcel | str:
@@ -112,5 +132,5 @@ def _refused_at_publish(letter: DeadLetter, prefix: str) -> _Parcel | str:
     except Undecodable as error:
         return f"what was kept of it is {error}"
     return _Parcel(
-        TOOL_CALLS.named(prefix), None, f"{call.source}|{call.run_id}".encode(), value, letter.event_id or value
+        TOOL_CALLS.named(prefix), None, f"{call.source}|{call.run_id}".encode(), value, (), letter.event_id or value
     )

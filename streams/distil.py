@@ -1,8 +1,10 @@
 """Distil: clusters to operations on insights."""
 
 from fluvial.processors.distil import finish, learn
+from fluvial.processors.erase_lessons import erase_evidence
 from fluvial.processors.lessons import Chunk, Known, Lessons, Source, Tool
 from fluvial.schemas.cluster import Cluster
+from fluvial.schemas.ids import stable_id
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import DISTIL, INSIGHT_OPS
@@ -16,12 +18,19 @@ class Distil(Hop):
     plan = DISTIL
 
     def on_record(self, turn: Turn, arrival: Arrival[Cluster]) -> None:
-        _emit(turn, learn(_state(turn), arrival.record))
+        self._emit(turn, learn(_state(turn), arrival.record))
         turn.count("done")
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
+        if tick.erase is not None:
+            cause = stable_id("erasure", tick.erase, tick.slot)
+            erase_evidence(_state(turn), tick.erase, frozenset(tick.erased), cause)
         if tick.flush:
-            _emit(turn, finish(_state(turn)))
+            self._emit(turn, finish(_state(turn)))
+
+    def _emit(self, turn: Turn, ops: list[InsightOp]) -> None:
+        for op in map(self.redactor.operation, ops):
+            turn.emit(INSIGHT_OPS, op.insight_id, op)
 
 
 def _state(turn: Turn) -> Lessons:
@@ -31,8 +40,3 @@ def _state(turn: Turn) -> Lessons:
         evidence=turn.table("evidence", Chunk),
         claims=turn.table("claims", Known),
     )
-
-
-def _emit(turn: Turn, ops: list[InsightOp]) -> None:
-    for op in ops:
-        turn.emit(INSIGHT_OPS, op.insight_id, op)

@@ -7,13 +7,16 @@ place. The result is a function of the logs alone. (The aligned barriers of Flin
 arXiv:1506.08603, with a sort in place of a snapshot.)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fluvial.schemas.tick import Tick
 
 T = TypeVar("T")
+
+OPERATOR = "operator"
+"""The origin of an operator's record that a replay has copied, with the epoch in which it was handled before."""
 
 
 @dataclass(order=True, slots=True)
@@ -45,14 +48,17 @@ class Epochs(Generic[T]):
         return origin in self._reached
 
     def add(self, offset: int, origin: str | None, epoch: int, time: int, item: T) -> None:
-        """Take a record; one that was handled before a restart is dropped."""
+        """Take a record; one that was handled before a restart is dropped.
+
+        One without origin belongs to the epoch in which it is met first; a copy of it (OPERATOR) brings its epoch.
+        """
         if origin is None:
             if offset <= self._plain:
                 return
             origin, epoch = "", min(self._reached.values())
         elif epoch < self._done:
             return
-        self._records.append(_Waiting(time, origin, offset, epoch, item))
+        self._records.append(_Waiting(time, "" if origin == OPERATOR else origin, offset, epoch, item))
 
     def tick(self, offset: int, origin: str | None, tick: Tick) -> None:
         """Take a tick of an origin. One of an origin that nobody waits for changes nothing."""
@@ -89,6 +95,11 @@ def _both(one: Tick, other: Tick) -> Tick:
         erase=one.erase or other.erase,
         erased=tuple(sorted({*one.erased, *other.erased})),
     )
+
+
+def is_from_hop(headers: Iterable[tuple[str, bytes]]) -> bool:
+    """Whether a hop sent the record with these headers, not an agent or an operator."""
+    return any(name == "origin" and value != OPERATOR.encode() for name, value in headers)
 
 
 def origin_of(hop: str, partition: int) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fluvial.processors.erase_windows import erase_rows
 from fluvial.processors.window import (
     LANES_KEPT,
     SECOND,
@@ -47,12 +48,18 @@ class Gather(Hop):
         )
 
     def on_record(self, turn: Turn, arrival: Arrival[Episode]) -> None:
+        if arrival.record.status == "unknown":
+            # Neither success nor failure: there is nothing to learn from it.
+            turn.count("done")
+            return
         clusters, late = place(_state(turn), self._windows, arrival.record, turn.now)
         turn.count("late" if late else "done")
         _emit(turn, clusters)
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
         windows = _state(turn)
+        if tick.erased:
+            erase_rows(windows, frozenset(tick.erased))
         _emit(turn, sweep(windows, self._windows, tick.at, tick.flush))
         if sweep_is_due(turn, tick, len(windows.lanes), LANES_KEPT):
             _emit(turn, forget(windows, tick.at))

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -20,11 +20,13 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from mode import Service
 
+from fluvial.processors.redact import KEYLESS, Redactor
 from fluvial.schemas.codec import Undecodable, decode
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import MAX_RECORD_BYTES, HopPlan
-from fluvial.streams.epochs import Epochs
+from fluvial.streams.epochs import OPERATOR, Epochs, is_from_hop
+from fluvial.streams.life import Life
 from fluvial.streams.partition import TICK_HEADER, Lost, Partition, group_of
 from fluvial.streams.turn import Arrival, Turn
 
@@ -34,7 +36,7 @@ EX_SOFTWARE = 70
 BATCH = 256
 """Records of one transaction, about."""
 FETCH = 4 * BATCH
-OPEN_SECONDS = 60.0
+OPEN_SECONDS = 40.0
 GROUP_SECONDS = 1.0
 
 Item = Arrival[Any] | Tick
@@ -42,12 +44,21 @@ Item = Arrival[Any] | Tick
 
 def leave(reason: str) -> NoReturn:
     """End the process at once: a hop that cannot go on is started anew by whoever keeps the worker running."""
-    print(f"fluvial: {reason}", file=sys.stderr, flush=True)
+    print(f"fluvial: {KEYLESS.text(reason)[0]}", file=sys.stderr, flush=True)
     os._exit(EX_SOFTWARE)
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
     return str(error) if isinstance(error, Lost) else f"{type(error).__name__}: {error}"
+
+
+class Replayed(NamedTuple):
+    """The log of a river (its topics' prefix), up to the tick of that slot."""
+
+    prefix: str
+    slot: int
 
 
 class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
@@ -55,13 +66,27 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
 
     plan: ClassVar[HopPlan]
 
-    def __init__(self, broker: str, *, prefix: str = "", fatal: Callable[[str], object] = leave) -> None:
+    def __init__(
+        self,
+        broker: str,
+        *,
+        prefix: str = "",
+        fatal: Callable[[str], object] = leave,
+        redactor: Redactor = KEYLESS,
+        replayed: Replayed | None = None,
+    ) -> None:
+        """`redactor`: what takes secrets out (default: one without a key).
+
+        `replayed`: the log that is read instead of the source under `prefix`, to an end (of land, in a replay)."""
         super().__init__()
         self.broker = broker
         self.prefix = prefix
-        self.source = self.plan.source.named(prefix)
+        self.redactor = redactor
+        self.source = self.plan.source.named(prefix if replayed is None else replayed.prefix)
+        self._last_slot = None if replayed is None else replayed.slot
         self.last_loop = time.monotonic()
-        """When the hop last came round its loop: a watchdog's sign of life."""
+        """When the hop last came round its loop."""
+        self.life = Life()
         self._fatal = fatal
         self._reads = False
         self._partitions: dict[int, Partition] = {}
@@ -71,6 +96,10 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         self._settled = False
         """Whether every partition is where its state says: not between the loss of an assignment and the next one."""
         self._assignments = 0
+        self._taken: dict[int, int] = {}
+        """Everything before this offset was taken in, of every partition that this worker has."""
+        self._farthest: dict[int, int] = {}
+        """The same at its farthest: what is read again after a rebalance is no progress."""
 
     # What a hop is
 
@@ -99,6 +128,9 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
     def close_partition(self, partition: int) -> None:
         """The partition is given up, in a worker thread: drop what is held in memory for it."""
 
+    async def between_turns(self) -> None:
+        """About once a second, between turns, while every partition is where its state says."""
+
     # What others ask
 
     def owns(self, partition: int) -> bool:
@@ -109,9 +141,9 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         """Slot of the last tick handled in a partition that this worker owns."""
         return self._partitions[partition].progress.slot
 
-    async def positions(self) -> dict[int, int]:
-        """Offset that is read next in every partition of the source that this worker has."""
-        return {place.partition: await self._consumer.position(place) for place in self._consumer.assignment()}
+    async def positions(self) -> dict[int, int] | None:
+        """Up to where the partitions that this worker has were taken in; None while they are handed out anew."""
+        return dict(self._taken) if self._settled else None
 
     # The machine
 
@@ -122,6 +154,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                 self.on_tick(turn, item)
             else:
                 self.on_record(turn, item)
+            self.life.beat()
 
     async def on_start(self) -> None:
         self._consumer = AIOKafkaConsumer(
@@ -139,6 +172,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         )
         await self._consumer.start()
         self._reads = True
+        self.life.stage = f"waiting for its share of {self.source}"
         self._consumer.subscribe([self.source], listener=self)
 
     async def on_stop(self) -> None:
@@ -155,11 +189,14 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         async with self._lock:
             self._settled = False
+            self.life.stage = f"waiting for its share of {self.source}"
             log.debug("partitions revoked", hop=self.plan.name, partitions=sorted(p.partition for p in revoked))
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         mine = {p.partition for p in assigned}
         async with self._lock:
+            self.life.stage = f"opening {self.source}{sorted(mine)}"
+            self.life.disturbed()
             try:
                 await self._close([p for p in self._partitions if p not in mine])
                 async with asyncio.timeout(OPEN_SECONDS):
@@ -171,10 +208,11 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                 raise
             self._assignments += 1
             self._settled = True
+            self.life.stage = f"reading {self.source}"
         log.info("partitions opened", hop=self.plan.name, partitions=sorted(mine))
 
     async def _open(self, number: int) -> None:
-        partition = Partition(self.plan, number, self.broker, self.prefix)
+        partition = Partition(self.plan, number, self.broker, self.prefix, self.redactor)
         await partition.open()
         stored = await self.stored_progress(number, partition.progress)
         if stored is not None:
@@ -208,12 +246,14 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             if self.plan.source.producers:
                 origins = await partition.upstream()
                 self._epochs[place.partition] = Epochs(origins, progress.slot, progress.plain)
-            self._consumer.seek(place, max(progress.resume, beginning))
+            self._taken[place.partition] = max(progress.resume, beginning)
+            self._consumer.seek(place, self._taken[place.partition])
 
     async def _close(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             await asyncio.to_thread(self.close_partition, number)
             self._epochs.pop(number, None)
+            self._taken.pop(number, None)
         await asyncio.gather(*(self._partitions.pop(number).close() for number in numbers))
 
     @Service.task  # type: ignore[untyped-decorator]
@@ -240,20 +280,35 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                             if where in mine and where.partition in self._partitions
                         )
                     )
+                    await self._note_taken(mine)
                     if time.monotonic() - self._group_told > GROUP_SECONDS:
                         await self._tell_group(mine)
+                        await self.between_turns()
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.exception("hop failed", hop=self.plan.name)
-            self._fatal(f"{self.plan.name}: {_said(error)}")
+            self._fatal(f"{self.plan.name}: {_said(error)} (while {self.life.doing()})")
+
+    async def _note_taken(self, mine: Iterable[TopicPartition]) -> None:
+        for place in mine:
+            try:
+                at = self._taken[place.partition] = await self._consumer.position(place)
+            except IllegalStateError:
+                return  # a rebalance has begun
+            if at > self._farthest.get(place.partition, -1):
+                self._farthest[place.partition] = at
+                self.life.beat()
 
     async def _take(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> None:
         epochs = self._epochs.get(partition.number)
         turns = self._in_place(partition, messages) if epochs is None else self._in_epochs(partition, epochs, messages)
-        async for turn in turns:
-            await asyncio.to_thread(self.before_commit, turn)
-            await partition.commit(turn)
+        where = f"{self.source}[{partition.number}] from offset {partition.progress.resume}"
+        with self.life.at(partition.number, f"handling {where}"):
+            async for turn in turns:
+                await asyncio.to_thread(self.before_commit, turn)
+                await partition.commit(turn)
+                self.life.beat()
 
     async def _in_place(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> AsyncIterator[Turn]:
         """Turns over records in the order of their partition, cut at ticks."""
@@ -261,6 +316,8 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             turn = partition.turn()
             waiting: list[Item] = []
             for message in messages[start : start + BATCH]:
+                if self._last_slot is not None and turn.progress.slot >= self._last_slot:
+                    break
                 if message.offset < turn.progress.resume:
                     continue
                 muted = message.offset < turn.progress.muted_until
@@ -274,6 +331,9 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                     await self._hand_over(turn, [*waiting, item])
                     waiting = []
                 turn.reach(resume=message.offset + 1)
+                if isinstance(item, Tick) and item.erase is not None:
+                    yield turn  # what is promised at this tick is carried out at a later one, by a later turn
+                    turn = partition.turn()
             await self._hand_over(turn, waiting)
             if turn.progress.resume > partition.progress.resume:
                 yield turn
@@ -293,7 +353,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             turn.reach(resume=end if first is None else first)
             await self._hand_over(turn, [*arrivals, tick])
             handled += 1 + len(arrivals)
-            if handled >= BATCH:
+            if handled >= BATCH or tick.erase is not None:
                 yield turn
                 turn, handled = partition.turn(muted), 0
         if handled or turn.outputs:
@@ -306,12 +366,13 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         try:
             if "origin" in headers:
                 origin, epoch = headers["origin"].decode(), int(headers.get("epoch", b"0"))
-                if not epochs.waits_for(origin):
+                if origin != OPERATOR and not epochs.waits_for(origin):
                     raise ValueError(f"{origin} does not write to this topic")
         except ValueError as error:
             origin = None
             if isinstance(item, Arrival):
-                item = replace(item, record=None, problem=f"the headers origin and epoch are the hops' own: {error}")
+                problem = f"the headers origin and epoch are the hops' own: {error}"
+                item = replace(item, record=None, problem=problem, foreign=True)
         if isinstance(item, Tick):
             epochs.tick(message.offset, origin, item)
         else:
@@ -330,7 +391,8 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             return record
         key = (message.key or b"").decode("utf-8", "replace")
         time_us = message.timestamp * 1_000
-        return Arrival(record, key, message.topic, message.partition, message.offset, time_us, value, problem)
+        foreign = not is_from_hop(message.headers)
+        return Arrival(record, key, message.topic, message.partition, message.offset, time_us, value, problem, foreign)
 
     async def _hand_over(self, turn: Turn, items: Sequence[Item]) -> None:
         if not items:
@@ -342,8 +404,10 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
             else:
                 good.append(item)
         await self.handle(turn, good)
+        self.life.beat()
         tick = items[-1] if isinstance(items[-1], Tick) else None
-        turn.reach(read=turn.progress.read + len(items) - (tick is not None))
+        foreign = sum(isinstance(item, Arrival) and item.foreign for item in items)
+        turn.reach(read=turn.progress.read + len(items) - (tick is not None), foreign=turn.progress.foreign + foreign)
         if tick is not None:
             turn.pass_tick(tick)
             flushed = tick.slot if tick.flush else turn.progress.flushed

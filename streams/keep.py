@@ -16,19 +16,22 @@ from typing import Any
 import stamina
 import structlog
 from mode import Service
-from msgspec.structs import replace
 
 from fluvial.processors.embed import Embedder
+from fluvial.processors.erasure import tells
 from fluvial.processors.expel import step
-from fluvial.processors.redact import redact_text
+from fluvial.schemas.erasure import Erasure
+from fluvial.schemas.ids import stable_id
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import KEEP
 from fluvial.sinks.insights import Embed, Insights, InUse, Vectors
+from fluvial.sinks.insights_erasure import Forgetting
 from fluvial.sinks.quack import NotServed, Quack
 from fluvial.sinks.snapshot import write_snapshot
 from fluvial.streams.hop import Hop
+from fluvial.streams.purge import purge_later, purge_what_is_due
 from fluvial.streams.turn import Arrival, Turn
 
 log = structlog.get_logger(__name__)
@@ -117,6 +120,7 @@ class Keep(Hop):
         self._shelf: Shelf | None = None
         self._arrivals: list[Arrival[InsightOp]] = []
         self._flush = False
+        self._erased = False
 
     async def stored_progress(self, partition: int, known: Progress) -> Progress | None:
         """Open the store: the partition is ours now. Another worker of this machine may still be closing it."""
@@ -137,31 +141,57 @@ class Keep(Hop):
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
         self._flush = self._flush or tick.flush
+        purge_what_is_due(turn, self.broker, self.prefix)
+        if tick.erase is not None:
+            self._erase(turn, tick, tick.erase)
+
+    def _erase(self, turn: Turn, tick: Tick, erasure: Erasure) -> None:
+        """Forget where the tick stands: after the operations before it, and before those behind it."""
+        assert self._shelf is not None
+        self._fold(turn)
+        forgetting = Forgetting(
+            id=stable_id(erasure, tick.slot),
+            at=tick.at,
+            event_ids=tick.erased,
+            tells=lambda words, claim: tells(words, claim, erasure),
+        )
+        self._erased = self._shelf.insights.erase(forgetting, turn.progress.resume) or self._erased
+        purge_later(turn, tick)
 
     def before_commit(self, turn: Turn) -> None:
         """Fold what the turn has brought; durable before the turn's own transaction begins."""
+        self._fold(turn, last=True)
+        flush, self._flush = self._flush, False
+        erased, self._erased = self._erased, False
+        if erased:
+            self._reopen()
+        if flush:
+            assert self._shelf is not None
+            self._shelf.refresh()
+
+    def _reopen(self) -> None:
+        """Opened again, the file is written anew, and the snapshot after it."""
+        self.close_partition(0)
+        self._shelf = Shelf(self._live, self._snapshot, self._embed, self._quack_port)
+        self._shelf.refresh()
+
+    def _fold(self, turn: Turn, last: bool = False) -> None:
+        """Fold what has come; durable on return. Only at the end of a turn (`last`) has the store come as far as it."""
         assert self._shelf is not None
         arrivals, self._arrivals = self._arrivals, []
-        flush, self._flush = self._flush, False
-        batch = self._shelf.insights.fold([(arrival.offset, _redacted(arrival.record)) for arrival in arrivals])
+        clean = [(arrival.offset, self.redactor.operation(arrival.record)) for arrival in arrivals]
+        batch = self._shelf.insights.fold(clean)
         for arrival, outcome in zip(arrivals, batch.outcomes, strict=True):
             if outcome.kind == "refused":
                 turn.dead_letter(arrival, outcome.reason)
             else:
                 turn.count("duplicate" if outcome.kind == "duplicate" else "done")
-        self._shelf.insights.commit(batch, turn.progress)
+        self._shelf.insights.commit(batch, turn.progress if last else self._shelf.insights.progress())
         if batch.operations:
             self._shelf.changed()
-        if flush:
-            self._shelf.refresh()
 
     @Service.timer(1.0)  # type: ignore[untyped-decorator]
     async def _keep_young(self) -> None:
         shelf = self._shelf
         if shelf is not None:
             await asyncio.to_thread(shelf.refresh, self._snapshot_seconds)
-
-
-def _redacted(op: InsightOp) -> InsightOp:
-    """Without secrets: a second time for what comes from episodes, the first for what an operator wrote."""
-    return op if op.content is None else replace(op, content=redact_text(op.content)[0])

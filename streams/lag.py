@@ -6,7 +6,7 @@ heartbeats and the event loop go on then, and only the distance to the end of th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -14,30 +14,27 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 from mode import Service
 
+from fluvial.streams.life import Life
+
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 30.0
-STUCK_SECONDS = 600.0
-"""Longer than any one record may take: a webhook's tries with all their waits, a large batch."""
+LOOK_SECONDS = 5.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reader:
-    """Somebody who reads a topic. `positions` gives the next offset of every partition that is read here.
+    """Somebody who reads a topic, and whose `life` beats when something was handled.
 
-    `slack`: so many offsets before the end may be no records (marks of transactions).
+    `positions` gives the next offset of every partition that is read here, None while that is not settled.
     """
 
     topic: str
-    positions: Callable[[], Awaitable[Mapping[int, int]]]
-    slack: int = 0
-    beat: float = 0.0
-    """Changes while it comes on or has nothing to read."""
-    last: Mapping[int, int] = field(default_factory=dict)
+    positions: Callable[[], Awaitable[Mapping[int, int] | None]]
+    life: Life
 
 
 class Lag(Service):  # type: ignore[misc]
-    """Compares where readers are with the ends of what is committed, every `every` seconds."""
+    """Lets the life of readers beat that are at the end of what is committed; looks every `every` seconds."""
 
     def __init__(self, broker: str, readers: Mapping[str, Reader], every: float = LOOK_SECONDS) -> None:
         super().__init__()
@@ -61,44 +58,16 @@ class Lag(Service):  # type: ignore[misc]
                 try:
                     async with asyncio.timeout(self._every):
                         await self.look(reader)
-                except KafkaError:
-                    reader.beat += 1  # the broker is away or moves partitions: no fault of the reader
-                except TimeoutError:
-                    log.warning("no position", reader=name)
+                except (KafkaError, TimeoutError) as error:
+                    log.warning("the end of a topic is not known", reader=name, error=repr(error))
             await self.sleep(self._every)
 
     async def look(self, reader: Reader) -> None:
-        """One look at one reader."""
+        """One look at one reader. Raises KafkaError where the broker does not say where its topic ends."""
         positions = await reader.positions()
+        if positions is None:
+            return
         places = [TopicPartition(reader.topic, partition) for partition in positions]
         ends = await self._consumer.end_offsets(places) if places else {}
-        behind = {p for p, at in positions.items() if at + reader.slack < ends[TopicPartition(reader.topic, p)]}
-        if all(positions[p] != reader.last.get(p) for p in behind):
-            reader.beat += 1
-        reader.last = positions
-
-
-class GroupPositions(Service):  # type: ignore[misc]
-    """Where a consumer group has come to, as it told the broker; asks without joining the group."""
-
-    def __init__(self, broker: str, group: str, topic: str, partitions: int) -> None:
-        super().__init__()
-        self._broker = broker
-        self._group = group
-        self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
-        self._consumer: Any = None
-
-    async def on_start(self) -> None:
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._broker, group_id=self._group, enable_auto_commit=False
-        )
-        await self._consumer.start()
-        self._consumer.assign(self._places)
-
-    async def on_stop(self) -> None:
-        if self._consumer is not None:
-            await self._consumer.stop()
-
-    async def read(self) -> Mapping[int, int]:
-        """The offset of every partition; 0 before the first."""
-        return {place.partition: await self._consumer.committed(place) or 0 for place in self._places}
+        if all(positions[place.partition] >= end for place, end in ends.items()):
+            reader.life.beat()

@@ -10,24 +10,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
+from aiokafka import ConsumerRecord
 from msgspec.structs import replace
 
 from fluvial.processors.decay import importance
 from fluvial.processors.embed import MODEL_ID, Embedder
 from fluvial.processors.features import features
 from fluvial.processors.idle import idle
-from fluvial.processors.redact import count_marks, redact
+from fluvial.processors.redact import Redactor, count_marks
 from fluvial.processors.reflect import reflect
 from fluvial.processors.run_context import NEW_RUN, RunState, step
 from fluvial.processors.validate import problem_of
 from fluvial.schemas.codec import encode
 from fluvial.schemas.episode import Episode, stream_key
+from fluvial.schemas.formats.message import Map
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import EPISODES, LAND
 from fluvial.sinks.episodes import EpisodeStore, Position
 from fluvial.streams.hop import Hop, Item
+from fluvial.streams.land_erasure import carry_out, forget, is_forgotten
+from fluvial.streams.receive import call_of
 from fluvial.streams.sweep import sweep_is_due
 from fluvial.streams.turn import Arrival, Turn
 
@@ -59,9 +63,10 @@ class Land(Hop):
 
     plan = LAND
 
-    def __init__(self, broker: str, *, episodes: Path, **hop: Any) -> None:
+    def __init__(self, broker: str, *, episodes: Path, mapping: Map | None = None, **hop: Any) -> None:
         super().__init__(broker, **hop)
         self._folder = episodes
+        self._mapping = mapping
         self._maintenance: asyncio.Task[None] | None = None
 
     def load(self) -> None:
@@ -78,6 +83,9 @@ class Land(Hop):
         if self._maintenance is not None:
             await self._maintenance
 
+    def record_of(self, message: ConsumerRecord) -> ToolCall:
+        return call_of(message, self._mapping)
+
     async def stored_progress(self, partition: int, known: Progress) -> Progress | None:
         """The beginning where the store has lost what this partition has landed: it is filled again."""
         if known.emitted == 0 or await asyncio.to_thread(self._store.has_partition, partition):
@@ -89,17 +97,17 @@ class Land(Hop):
         if arrivals:
             await asyncio.to_thread(self._land, turn, arrivals)
         if items and isinstance(items[-1], Tick):
-            await asyncio.to_thread(_forget_idle_runs, turn, items[-1])
+            await asyncio.to_thread(self._forget, turn, items[-1])
             self._maintain_if_owner(turn.partition)
 
     def _land(self, turn: Turn, arrivals: Sequence[Arrival[ToolCall]]) -> None:
-        usable = list(_usable(turn, arrivals))
+        usable = _not_forgotten(turn, list(_usable(turn, arrivals, self.redactor)))
         stored = self._store.positions(landing.call.event_id for landing in usable)
         landings = _firsts(turn, usable, stored)
         runs = turn.table("runs", RunState)
         episodes, changed = _episodes(landings, runs, turn.now)
         new = [episode for episode in episodes if episode.id not in stored]
-        if new and self._store.merge(new, self._embedder.embed([one.text for one in new])) < len(new):
+        if new and self._store.merge(new, self._embedder.embed([one.text for one in new], self.life.beat)) < len(new):
             # Another partition has taken some of these ids since we looked.
             landings = _firsts(turn, landings, self._store.positions(one.id for one in episodes))
             episodes, changed = _episodes(landings, runs, turn.now)
@@ -107,6 +115,11 @@ class Land(Hop):
         turn.count("done", len(episodes))
         for episode in episodes:
             turn.emit(EPISODES, stream_key(episode.tool, episode.chain, episode.token_pair), _to_send(episode))
+
+    def _forget(self, turn: Turn, tick: Tick) -> None:
+        carry_out(turn, self._store, self.life.beat)
+        forget(turn, tick, self._store)
+        _forget_idle_runs(turn, tick)
 
     def _maintain_if_owner(self, partition: int) -> None:
         """One worker looks after the store, beside its work: the one that has the first partition."""
@@ -120,14 +133,23 @@ class Land(Hop):
             log.warning("the episode store could not be maintained", error=str(error))
 
 
-def _usable(turn: Turn, arrivals: Sequence[Arrival[ToolCall]]) -> Iterator[Landing]:
+def _usable(turn: Turn, arrivals: Sequence[Arrival[ToolCall]], redactor: Redactor) -> Iterator[Landing]:
     """The calls that can land; the others become dead letters."""
     for arrival in arrivals:
         if problem := problem_of(arrival.record):
             turn.dead_letter(arrival, problem)
             continue
-        call, _ = redact(replace(arrival.record, event_id=event_id_of(arrival.record)))
+        call, _ = redactor.call(arrival.record)
+        call = replace(call, event_id=event_id_of(call))
         yield Landing(call, arrival.partition, arrival.offset, arrival.timestamp)
+
+
+def _not_forgotten(turn: Turn, landings: Sequence[Landing]) -> list[Landing]:
+    """Without the calls that an erasure has taken: published again they are duplicates of nothing that is left."""
+    left = [one for one in landings if not is_forgotten(turn, one.call.event_id)]
+    if len(left) < len(landings):
+        turn.count("duplicate", len(landings) - len(left))
+    return left
 
 
 def _firsts(turn: Turn, landings: Sequence[Landing], stored: Mapping[str, Position]) -> list[Landing]:

@@ -4,10 +4,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
-CHATTY = ("aiokafka", "mode", "faust", "httpx", "httpcore")
+from fluvial.processors.redact import KEYLESS, Redactor
+
+CHATTY = ("aiokafka", "kafka", "mode", "faust", "httpx", "httpcore")
 """Logged from WARNING on, and each message at most once in `SECONDS`: aiokafka writes thousands of lines while a
 broker is away, Faust draws tables, httpx names addresses of webhooks, which are secrets."""
 SECONDS = 30.0
@@ -41,12 +44,24 @@ class Seldom(logging.Filter):
         return True
 
 
-def configure(level: str) -> None:
-    """Send every log to stderr. Raises ValueError for a level that logging does not know."""
+class Discreet(structlog.stdlib.ProcessorFormatter):
+    """Takes secrets out of the finished line, traceback included: an error may name the value it is about."""
+
+    def __init__(self, redactor: Redactor, **form: Any) -> None:
+        super().__init__(**form)
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redactor.text(super().format(record))[0]
+
+
+def configure(level: str, redactor: Redactor = KEYLESS) -> None:
+    """Send every log, without secrets, to stderr. Raises ValueError for a level that logging does not know."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(Seldom())
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        Discreet(
+            redactor,
             foreign_pre_chain=_SHARED,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,

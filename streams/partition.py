@@ -13,6 +13,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from fluvial.processors.redact import Redactor
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.progress import PROGRESS_KEY, Progress
 from fluvial.schemas.tick import Tick
@@ -33,17 +34,24 @@ def group_of(plan: HopPlan, prefix: str) -> str:
 class Lost(RuntimeError):
     """What the log should hold is not there; the message says what and what to do."""
 
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()}. Stop the workers and run `fluvial replay --from-log --in-place`: it makes anew what "
+            "was lost (docs/operations.md)"
+        )
+
 
 class Partition:
     """State, progress and transactional producer of one source partition."""
 
-    def __init__(self, plan: HopPlan, number: int, broker: str, prefix: str) -> None:
+    def __init__(self, plan: HopPlan, number: int, broker: str, prefix: str, redactor: Redactor) -> None:
         self.plan = plan
         self.number = number
         self.state = State()
         self.progress = Progress(resume=0)
         self._broker = broker
         self._prefix = prefix
+        self._redactor = redactor
         self._state_topic = plan.state_topic.named(prefix)
         self._origin = origin_of(plan.name, number).encode()
         identity = f"{group_of(plan, prefix)}-{number}"
@@ -98,7 +106,7 @@ class Partition:
 
     def turn(self, muted: bool = False) -> Turn:
         """A turn on top of the committed progress."""
-        turn = Turn(self.plan.name, self.number, self.state, self.progress)
+        turn = Turn(self.plan.name, self.number, self.state, self.progress, self._redactor)
         turn.muted = muted
         return turn
 

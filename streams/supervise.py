@@ -15,12 +15,18 @@ from fluvial.streams.child import NO_BROKER, Child
 LOOK_SECONDS = 0.2
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-HEALTHY_SECONDS = 60.0
+HEALTHY_SECONDS = 120.0
+"""More than a worker takes to notice that it stands still (streams/worker.py): such an end is no health."""
 TRIES = 5
 STOP_SECONDS = 25.0
 """A little more than a worker gives itself (streams/worker.py)."""
 
-GROUPS = {"land": ("land",), "learn": ("watch", "gather", "distil", "notify"), "keep": ("keep",)}
+GROUPS = {
+    "receive": ("spans", "logs", "events", "join"),
+    "land": ("land",),
+    "learn": ("watch", "gather", "distil", "notify"),
+    "keep": ("keep",),
+}
 """Hops that share a process: the model is in one, the only writer of the insights in another."""
 
 
@@ -134,12 +140,13 @@ class Supervisor:
         self._broker_restarts = Restarts()
         self._broker_ready_at = time.monotonic()
 
-    def run(self) -> None:
+    def run(self, done: Callable[[], bool] = lambda: False) -> None:
         """Start the children and keep them and the broker, which runs already, running.
 
-        Returns never; raises GaveUp, what the broker's start raises, and what interrupts it.
+        Returns once `done` says so, which by default is never. Raises GaveUp, what the broker's start raises, what
+        `done` raises, and what interrupts it.
         """
-        while True:
+        while not done():
             self._look_after_broker()
             for kept in self._kept:
                 self.look_after(kept, time.monotonic())

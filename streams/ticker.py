@@ -1,4 +1,8 @@
-"""The ticker: the only place where time enters the river, as ticks in every partition of `tool-calls`."""
+"""The ticker: the only place where time enters the river, as ticks in every partition of a topic.
+
+There is one for `tool-calls`, beside the hop land, and one for `call-parts`, beside the hop join: whoever runs the hop
+ticks, so that either runs without the other.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,15 +16,15 @@ from fluvial.schemas.tick import Tick
 log = structlog.get_logger(__name__)
 
 
-class Land(Protocol):
-    """What the ticker asks of the hop that reads `tool-calls`."""
+class Reader(Protocol):
+    """What the ticker asks of the hop that reads the topic."""
 
     def owns(self, partition: int) -> bool: ...
     def last_slot(self, partition: int) -> int: ...
 
 
 class Log(Protocol):
-    """The topic `tool-calls`, as the ticker sees it. Both raise KafkaError when the broker does not do it."""
+    """The topic, as the ticker sees it. Both raise KafkaError when the broker does not do it."""
 
     async def ends(self) -> Mapping[int, int]:
         """End offset of every partition."""
@@ -35,7 +39,7 @@ def clock() -> int:
 
 
 class Ticker:
-    """Ticks at each beat while records come, else every `idle_seconds`; only the worker with partition 0 of land ticks.
+    """Ticks at each beat while records come, else every `idle_seconds`; only the worker with partition 0 ticks.
 
     Every record is followed by a tick at the next beat, so that epochs close soon after the last event. All partitions
     get the same slot: epochs are aligned over partitions by it. A partition that could not be written, or got a record
@@ -44,15 +48,15 @@ class Ticker:
 
     def __init__(
         self,
-        land: Land,
-        tool_calls: Log,
+        reader: Reader,
+        topic: Log,
         *,
         idle_seconds: float,
         now: Callable[[], int] = clock,
         wait: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._land = land
-        self._log = tool_calls
+        self._reader = reader
+        self._topic = topic
         self._idle_seconds = idle_seconds
         self._now = now
         self._wait = wait
@@ -64,11 +68,11 @@ class Ticker:
 
     async def beat(self) -> None:
         """Write one tick into every partition if it is time for one."""
-        if not self._land.owns(0):
+        if not self._reader.owns(0):
             self._ticked_at = None
             return
         try:
-            ends = await self._log.ends()
+            ends = await self._topic.ends()
             if self._is_due(ends):
                 await self._tick(ends)
         except KafkaError as error:
@@ -85,13 +89,13 @@ class Ticker:
         tick = self._next(ends)
         self._after_tick = {}
         for partition in sorted(ends):
-            self._after_tick[partition] = await self._log.append(partition, tick) + 1
+            self._after_tick[partition] = await self._topic.append(partition, tick) + 1
         self._ticked_at = self._wait()
         self._warned = False
 
     def _next(self, ends: Mapping[int, int]) -> Tick:
         """The next tick. `at` never falls, since it is no less than its own slot and less than the next one."""
         now = self._now()
-        seen = [self._land.last_slot(partition) for partition in ends if self._land.owns(partition)]
+        seen = [self._reader.last_slot(partition) for partition in ends if self._reader.owns(partition)]
         self._slot = max(now // 1_000, self._slot + 1, max(seen, default=0) + 1)
         return Tick(slot=self._slot, at=max(now, self._slot * 1_000))

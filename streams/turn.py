@@ -7,6 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from fluvial.processors.dead_letter import dead_letter
+from fluvial.processors.redact import KEYLESS, Redactor
+from fluvial.schemas.call_part import EvaluationPart
 from fluvial.schemas.codec import encode
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
@@ -18,9 +20,11 @@ T = TypeVar("T")
 Counter = Literal["done", "dead", "duplicate", "late"]
 
 
-def _event_id(record: Any) -> str:
+def _event_id(record: Any, redactor: Redactor) -> str:
+    if isinstance(record, EvaluationPart):
+        return record.span_id
     try:
-        return event_id_of(record) if isinstance(record, ToolCall) else ""
+        return event_id_of(redactor.call(record)[0]) if isinstance(record, ToolCall) else ""
     except RecursionError:
         return ""
 
@@ -38,6 +42,8 @@ class Arrival(Generic[T]):
     value: bytes = b""
     problem: str | None = None
     """Why `value` is no record (`record` is then None)."""
+    foreign: bool = True
+    """Whether an agent or an operator sent it, and no hop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,9 @@ class Output:
 class Turn:
     """Reads and changes the keyed state of one partition, emits and counts; it is committed as one or not at all."""
 
-    def __init__(self, hop: str, partition: int, state: State, progress: Progress) -> None:
+    def __init__(
+        self, hop: str, partition: int, state: State, progress: Progress, redactor: Redactor = KEYLESS
+    ) -> None:
         self.hop = hop
         self.partition = partition
         self.progress = progress
@@ -64,6 +72,9 @@ class Turn:
         self.muted = False
         """True while records are handled again only to rebuild a store: nothing is emitted."""
         self._state = state
+        self._redactor = redactor
+        self.began = progress.slot
+        """Slot of the last tick whose effects were committed before this turn."""
 
     @property
     def now(self) -> int:
@@ -78,14 +89,16 @@ class Turn:
         """Send a record with this turn's transaction."""
         if not self.muted:
             self.outputs.append(Output(topic, key, encode(record), self.progress.slot))
+        sent = self.progress.sent
+        self.progress = msgspec.structs.replace(self.progress, sent=sent | {topic.name: sent.get(topic.name, 0) + 1})
         self._add(emitted=1)
 
     def count(self, what: Counter, n: int = 1) -> None:
         """Say what became of a record of the source: each is counted once."""
         self._add(**{what: n})
 
-    def dead_letter(self, arrival: Arrival[Any], reason: str) -> None:
-        """Put a record aside with the reason, redacted."""
+    def dead_letter(self, arrival: Arrival[Any], reason: str, id: str | None = None) -> None:
+        """Put a record aside with the reason, redacted; `id` by default that of its place in the log."""
         letter = dead_letter(
             hop=self.hop,
             topic=arrival.topic,
@@ -95,7 +108,9 @@ class Turn:
             value=arrival.value,
             key=arrival.key,
             at=arrival.timestamp,
-            event_id=_event_id(arrival.record),
+            event_id=_event_id(arrival.record, self._redactor),
+            redactor=self._redactor,
+            id=id,
         )
         if not self.muted:
             self.outputs.append(Output(DEAD_LETTERS, letter.hop, encode(letter), self.progress.slot))

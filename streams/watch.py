@@ -26,7 +26,8 @@ class Watch(Hop):
     def on_record(self, turn: Turn, arrival: Arrival[Episode]) -> None:
         episode = arrival.record
         bank = self._bank(turn)
-        outcome = {ERROR_RATE: 1.0 if episode.status == "error" else 0.0}
+        # What never got a result says nothing of how often the tool fails.
+        outcome = {} if episode.status == "unknown" else {ERROR_RATE: 1.0 if episode.status == "error" else 0.0}
         for metric, value in (episode.metrics | outcome).items():
             key = MetricKey(tool=episode.tool, chain=episode.chain, token_pair=episode.token_pair, metric=metric)
             alarm = bank.push(key, value, episode.started_at)

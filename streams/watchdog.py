@@ -12,10 +12,14 @@ from fluvial.streams.hop import EX_SOFTWARE, leave
 
 @dataclass(frozen=True)
 class Sign:
-    """A sign of life: `last` gives a value that changes while there is life, at least once in `seconds`."""
+    """A sign of life: `last` gives a value that changes while there is life, at least once in `seconds`.
+
+    `doing` says what it is at, for the reason that is given when it stands still.
+    """
 
     last: Callable[[], float]
     seconds: float
+    doing: Callable[[], str] = str
 
 
 class Watchdog(threading.Thread):
@@ -39,7 +43,8 @@ class Watchdog(threading.Thread):
             for name, sign in self._signs.items():
                 if self._still(name, sign) * self._every >= sign.seconds:
                     faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr, all_threads=True)
-                    self._fatal(f"{name} made no progress for {sign.seconds:g} s")
+                    doing = sign.doing()
+                    self._fatal(f"{name} made no progress for {sign.seconds:g} s{doing and f' while {doing}'}")
                     return
 
     def stop(self) -> None:

@@ -8,34 +8,35 @@ import argparse
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from fluvial.processors.redact import KEYLESS
+from fluvial.redaction import redactor_of
 from fluvial.schemas.topics import HOPS
 from fluvial.settings import Settings
 from fluvial.streams.app import River, build
 from fluvial.streams.child import NO_BROKER
-from fluvial.streams.hop import leave
-from fluvial.streams.lag import STUCK_SECONDS
+from fluvial.streams.hop import Replayed, leave
 from fluvial.streams.lifeline import end_with
 from fluvial.streams.logs import configure
 from fluvial.streams.watchdog import Sign, Watchdog, end_in
 
 log = structlog.get_logger(__name__)
 
-WAIT_FOR_BROKER = 60.0
-LOOP_SECONDS = 60.0
-"""The event loop may be held up for so long."""
-HOP_SECONDS = 330.0
-"""A hop's batch may take so long: a little more than the group would wait for it (max_poll_interval)."""
+WAIT_FOR_BROKER = 45.0
+STILL_SECONDS = 45.0
+"""So long the event loop, a hop or the delivery of alerts may stand still; what takes longer beats from inside."""
+KNOCK_SECONDS = 1.0
 STOP_SECONDS = 20.0
 
 
@@ -60,10 +61,13 @@ async def wait_for_broker(broker: str, seconds: float = WAIT_FOR_BROKER) -> None
         pause = min(2 * pause, 4.0)
 
 
-async def work(settings: Settings, names: Sequence[str], ready_fd: int | None = None) -> None:
+async def work(
+    settings: Settings, names: Sequence[str], ready_fd: int | None = None, replayed: Replayed | None = None
+) -> None:
     """Run these hops until SIGTERM or SIGINT comes; `ready_fd` is closed once they run.
 
-    Raises NoBroker, ValueError (a name that is no hop), KafkaError. Leaves the process when a hop dies later.
+    Raises NoBroker, ValueError (a name that is no hop), KafkaError. Leaves the process when a hop dies later or nothing
+    moves for a while, be it at the start.
     """
     stop = asyncio.Event()
 
@@ -74,21 +78,22 @@ async def work(settings: Settings, names: Sequence[str], ready_fd: int | None = 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    if not await _unless(stop, wait_for_broker(settings.broker_address())):
+    broker = settings.broker_address()
+    if not await _unless(stop, wait_for_broker(broker)):
         return
-    river = build(settings, names)
+    fatal = partial(leave_or_wait, broker)
+    river = build(settings, names, fatal, replayed)
+    watchdog = Watchdog(_signs(river, Pulse(loop)), fatal=fatal)
+    watchdog.start()
     if await _unless(stop, river.app.start()):
-        pulse = Pulse(loop)
-        watchdog = Watchdog(_signs(river, pulse))
-        watchdog.start()
-        log.info("ready", hops=names, broker=settings.broker_address())
+        log.info("ready", hops=names, broker=broker)
         if ready_fd is not None:
             os.close(ready_fd)
         await _unless(stop, river.app.wait_until_stopped())
-        watchdog.stop()
+    watchdog.stop()
     if river.app.crashed and not stop.is_set():
         reason = river.app.crash_reason
-        leave(f"the worker of {', '.join(names)} failed: {type(reason).__name__}: {reason}")
+        fatal(f"the worker of {', '.join(names)} failed: {type(reason).__name__}: {reason}")
     await river.app.stop()
 
 
@@ -120,11 +125,28 @@ class Pulse:
 
 
 def _signs(river: River, pulse: Pulse) -> dict[str, Sign]:
-    loops = {
-        f"the loop of {hop.plan.name}": Sign(partial(getattr, hop, "last_loop"), HOP_SECONDS) for hop in river.hops
+    lives = {
+        name: Sign(partial(getattr, reader.life, "beats"), STILL_SECONDS, reader.life.doing)
+        for name, reader in river.readers.items()
     }
-    reads = {name: Sign(partial(getattr, reader, "beat"), STUCK_SECONDS) for name, reader in river.readers.items()}
-    return {"the event loop": Sign(lambda: pulse.last, LOOP_SECONDS), **loops, **reads}
+    return {"the event loop": Sign(lambda: pulse.last, STILL_SECONDS), **lives}
+
+
+def leave_or_wait(broker: str, reason: str) -> NoReturn:
+    """End the process: as one that failed, or, where no broker answers, as one that waits for it."""
+    if not _answers(broker):
+        print(f"fluvial: no Kafka broker answers at {broker}: {KEYLESS.text(reason)[0]}", file=sys.stderr, flush=True)
+        os._exit(NO_BROKER)
+    leave(reason)
+
+
+def _answers(broker: str) -> bool:
+    for address in broker.split(","):
+        host, _, port = address.strip().rpartition(":")
+        with suppress(OSError):
+            socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
+            return True
+    return False
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -133,17 +155,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hops", default=",".join(HOPS), help="names of hops, with commas (default: all)")
     parser.add_argument("--parent", type=int, help="end when this process, which started the worker, is gone")
     parser.add_argument("--ready-fd", type=int, help="a file descriptor to close once the hops run")
+    parser.add_argument("--log-prefix", default="", help="with --until: prefix of the tool-calls that land reads")
+    parser.add_argument("--until", type=int, help="a replay: land reads up to the tick of this slot, nothing ticks")
     given = parser.parse_args(arguments)
+    replayed = None if given.until is None else Replayed(given.log_prefix, given.until)
     if given.parent is not None:
         end_with(given.parent)
     try:
         settings = Settings()
-        configure(settings.log_level)
-        asyncio.run(work(settings, given.hops.split(","), given.ready_fd))
+        configure(settings.log_level, redactor_of(settings))
+        asyncio.run(work(settings, given.hops.split(","), given.ready_fd, replayed))
     except (NoBroker, KafkaConnectionError) as error:
         print(f"fluvial: {error}", file=sys.stderr, flush=True)
         os._exit(NO_BROKER)
-    except (ValueError, KafkaError) as error:
+    except (ValueError, OSError, KafkaError) as error:
         leave(str(error) or type(error).__name__)
 
 

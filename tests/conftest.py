@@ -20,6 +20,14 @@ from fluvial.streams.broker import LocalBroker
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A data folder of the tests' own in place of ./fluvial-data, also for the processes they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLUVIAL_DATA", str(tmp_path_factory.mktemp("fluvial-data")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data: FLUVIAL_SHARED, else `shared` beside the project."""
@@ -73,12 +81,15 @@ class DryRiver:
         partition: int = 0,
         *,
         abort: bool = False,
+        origin: str = "",
+        epoch: int = 0,
     ) -> None:
-        """One transaction of records (or bytes, or keys and bytes) in one partition."""
+        """One transaction of records (or bytes, or keys and bytes) in one partition; with an origin as a hop's."""
         self._producer.begin_transaction()
         for record in records:
             key, value = record if isinstance(record, tuple) else (b"key", record)
             headers = [("record", b"tick")] if isinstance(value, Tick) else []
+            headers += [("origin", origin.encode()), ("epoch", b"%d" % epoch)] if origin else []
             data = value if isinstance(value, bytes) else encode(value)
             self._producer.send(topic.named(self.prefix), data, key=key, partition=partition, headers=headers)
         self._producer.flush()

@@ -13,8 +13,10 @@ from fluvial.schemas.topics import HOPS
 from fluvial.settings import Settings
 from fluvial.streams.broker_jars import KAFKA_VERSION
 from fluvial.streams.broker_settings import JAVA_OPTIONS, server_properties
+from fluvial.streams.supervise import GROUPS
 
 ROOT = Path(__file__).parents[1]
+SERVICES = {"receive": GROUPS["receive"]} | {hop: (hop,) for hop in HOPS if hop not in GROUPS["receive"]}
 OF_CONTAINERS = {"LISTENERS", "ADVERTISED", "LISTENER", "CONTROLLER", "INTER", "NODE", "LOG_DIRS", "HEAP"}
 """The beginnings of Kafka's settings that differ because there is a network, not a loopback."""
 
@@ -40,14 +42,15 @@ def test_the_schema_would_have_found_a_wrong_key(tmp_path: Path) -> None:
     assert "healthchek" in said.stdout
 
 
-def test_every_hop_is_a_service_with_a_worker_of_its_own(compose: dict[str, Any]) -> None:
+def test_every_hop_is_a_service_of_its_own_and_those_that_receive_share_one(compose: dict[str, Any]) -> None:
     workers = {name: service["command"] for name, service in compose["services"].items() if "command" in service}
-    assert workers == {name: ["--hops", name] for name in HOPS}
+    assert workers == {name: ["--hops", ",".join(hops)] for name, hops in SERVICES.items()}
+    assert [hop for hops in SERVICES.values() for hop in hops] == list(HOPS)
 
 
-def test_the_health_of_a_service_is_that_of_its_own_hop(compose: dict[str, Any]) -> None:
-    tests = {name: compose["services"][name]["healthcheck"]["test"] for name in HOPS}
-    assert tests == {name: ["CMD", "python", "-m", "fluvial.streams.health", name] for name in HOPS}
+def test_the_health_of_a_service_is_that_of_its_own_hops(compose: dict[str, Any]) -> None:
+    tests = {name: compose["services"][name]["healthcheck"]["test"] for name in SERVICES}
+    assert tests == {name: ["CMD", "python", "-m", "fluvial.streams.health", *hops] for name, hops in SERVICES.items()}
 
 
 def test_the_kafka_is_the_one_that_is_tested(compose: dict[str, Any]) -> None:

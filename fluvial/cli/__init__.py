@@ -25,7 +25,9 @@ COMMANDS = (
     "trace",
     "sql",
     "dead-letters",
+    "forget",
     "digest",
+    "replay",
     "doctor",
 )
 GLOBAL_OPTIONS = ("data", "broker", "json")

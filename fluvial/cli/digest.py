@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -31,18 +31,38 @@ def register(app: typer.Typer) -> None:
         change an operation made, and the evidence. `fluvial drain` first makes sure that nothing is on its way.
         """
         context: Context = ctx.obj
-        parts = {"episodes": _episodes(context.settings), "insights": _insights(context.settings)}
-        if not any(parts.values()):
+        found = digest_of(context.settings)
+        if found is None:
             fail(
                 f"There is no memory in {context.settings.data}: start `fluvial up`, or choose the folder with --data."
             )
-        sums = {name: part or fingerprint(()) for name, part in parts.items()}
-        whole = hashlib.blake2b("".join(sums[name][1] for name in sorted(sums)).encode(), digest_size=16).hexdigest()
         if context.json:
-            emit({**{name: {"count": n, "digest": text} for name, (n, text) in sums.items()}, "digest": whole})
+            emit(
+                {
+                    **{name: {"count": n, "digest": text} for name, (n, text) in found.parts.items()},
+                    "digest": found.whole,
+                }
+            )
         else:
-            rows = [(name, f"{n:,}", text) for name, (n, text) in sums.items()]
-            table(("memory", "records", "digest"), [*rows, ("both", "", whole)])
+            rows = [(name, f"{n:,}", text) for name, (n, text) in found.parts.items()]
+            table(("memory", "records", "digest"), [*rows, ("both", "", found.whole)])
+
+
+class Digest(NamedTuple):
+    """Number of records and hash of each store, and one hash of both."""
+
+    parts: dict[str, tuple[int, str]]
+    whole: str
+
+
+def digest_of(settings: "Settings") -> Digest | None:
+    """None where there is no memory. Insights that cannot be read end the command with a sentence."""
+    parts = {"episodes": _episodes(settings), "insights": _insights(settings)}
+    if not any(parts.values()):
+        return None
+    sums = {name: part or fingerprint(()) for name, part in parts.items()}
+    whole = hashlib.blake2b("".join(sums[name][1] for name in sorted(sums)).encode(), digest_size=16).hexdigest()
+    return Digest(sums, whole)
 
 
 def fingerprint(rows: Iterable[Any]) -> tuple[int, str]:

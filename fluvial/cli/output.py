@@ -39,7 +39,8 @@ class Context:
             name = str(first["loc"][0])
             option = f"--{name}" if name in given else f"FLUVIAL_{name.upper()}"
             problem = first["msg"].removeprefix("Value error, ")
-            fail(f"{option} is {first['input']!r}: {problem[:1].lower()}{problem[1:]}.", WRONG_USE)
+            shown = "not usable" if name == "redaction_key" else repr(first["input"])
+            fail(f"{option} is {shown}: {problem[:1].lower()}{problem[1:]}.", WRONG_USE)
 
 
 def emit(obj: dict[str, Any]) -> None:

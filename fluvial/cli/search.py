@@ -11,7 +11,7 @@ from fluvial.cli.since import since_micros
 if TYPE_CHECKING:
     from fluvial.schemas.episode import Episode
 
-Status = Literal["ok", "error"]
+Status = Literal["ok", "error", "unknown"]
 SHOWN = 300
 """Characters of a text in the table; --json has it whole."""
 

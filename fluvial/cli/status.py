@@ -10,6 +10,7 @@ from fluvial.cli.output import Context, emit, say, table
 
 if TYPE_CHECKING:
     from fluvial.settings import Settings
+    from fluvial.streams.balance import Flow
     from fluvial.streams.progress import HopStatus
 
 ANSWER_SECONDS = 10.0
@@ -26,8 +27,10 @@ def register(app: typer.Typer) -> None:
         not add up to that is named. out: records sent on. lag: records published to the hop's source topic that it has
         still to handle; ticks are not counted, save beyond the next 2,000 offsets of a partition, where ticks and
         transaction marks are. last progress: when a partition of the hop last committed (with --json: microseconds
-        since 1970 UTC).
+        since 1970 UTC). What a hop sent has to be what the next one has read or waits for: a topic where that does not
+        hold is named.
         """
+        from fluvial.streams.balance import open_flows
         from fluvial.streams.log_reader import LogReader
         from fluvial.streams.progress import status as status_of
 
@@ -35,6 +38,7 @@ def register(app: typer.Typer) -> None:
         settings = context.settings
         with LogReader(settings.broker_address(), timeout=ANSWER_SECONDS) as reader:
             hops = status_of(reader, settings.topic_prefix)
+            flows = open_flows(reader, settings.topic_prefix)
         now = time.time_ns() // 1_000
         if context.json:
             for hop in hops:
@@ -44,6 +48,8 @@ def register(app: typer.Typer) -> None:
         for hop in hops:
             if hop.unaccounted:
                 say(f"{hop.hop} does not account for {abs(hop.unaccounted):,} of its records: please report it.")
+        for flow in flows:
+            say(in_words(flow))
         if warning := standstill(hops, now, settings):
             say(warning)
 
@@ -61,6 +67,15 @@ def as_object(hop: "HopStatus") -> dict[str, object]:
         "lag": hop.lag,
         "last_progress": hop.last_progress,
     }
+
+
+def in_words(flow: "Flow") -> str:
+    """What does not add up between two hops, for a person."""
+    wrong = f"{flow.missing:,} are missing" if flow.missing > 0 else f"{-flow.missing:,} more than were sent"
+    return (
+        f"The balance of the topic {flow.topic} does not close: {flow.sent:,} sent, {flow.reader} has read "
+        f"{flow.read:,} and waits for {flow.waiting:,}: {wrong}. Please report it; `fluvial replay` rebuilds."
+    )
 
 
 def _row(hop: "HopStatus", now: int) -> tuple[str, ...]:

@@ -27,10 +27,11 @@ def register(app: typer.Typer) -> None:
         hops: Annotated[
             str,
             typer.Option(
-                help="Hops to run here, with commas (default: all of land, watch, gather, distil, keep, notify).",
+                help="Hops to run here, with commas (default: all of spans, logs, events, join, land, watch, gather, "
+                "distil, keep, notify).",
                 metavar="NAME,...",
             ),
-        ] = "land,watch,gather,distil,keep,notify",
+        ] = "spans,logs,events,join,land,watch,gather,distil,keep,notify",
     ) -> None:
         """Run the river until Ctrl-C: a local Kafka (unless --broker names one) and the workers of all hops.
 
@@ -48,7 +49,7 @@ def register(app: typer.Typer) -> None:
             fail(f"--hops: {error}.", WRONG_USE)
         if not groups:
             fail("--hops names no hop.", WRONG_USE)
-        with _interrupts():
+        with interrupts():
             try:
                 _run(context.settings, groups, Terminal(context.json))
             except KeyboardInterrupt:
@@ -60,11 +61,13 @@ def _run(settings: "Settings", groups: dict[str, tuple[str, ...]], terminal: "Te
     from fluvial.streams.admin import ensure_topics, wait_for_broker
     from fluvial.streams.broker import LocalBroker
     from fluvial.streams.child import Child, worker_command
+    from fluvial.streams.rebuild import refuse_unfinished
     from fluvial.streams.supervise import Change, Supervisor, sole
 
     settings = settings.model_copy(update={"data": settings.data.absolute()})
     with ExitStack() as everything:
         everything.enter_context(sole(settings.data))
+        refuse_unfinished(settings.data)
         settings.logs.mkdir(exist_ok=True)
         broker = None
         if settings.broker:
@@ -89,7 +92,7 @@ def _run(settings: "Settings", groups: dict[str, tuple[str, ...]], terminal: "Te
 
 
 @contextmanager
-def _interrupts() -> Iterator[None]:
+def interrupts() -> Iterator[None]:
     """SIGTERM and a closed terminal do what Ctrl-C does, which works for a job in the background too."""
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:

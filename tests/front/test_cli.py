@@ -98,7 +98,7 @@ def test_the_program_starts_without_the_libraries_that_are_slow_to_import() -> N
         ([], "Usage: fluvial"),
         (["nonsense"], "No such command 'nonsense'"),
         (["publsh"], "Did you mean 'publish'?"),
-        (["publish"], "Missing argument"),
+        (["publish"], "Name files to publish"),
         (["publish", "-", "--nonsense"], "No such option"),
         (["--broker", "nonsense", "publish", "-"], "--broker is 'nonsense': a broker is host:port"),
     ],

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
 from fluvial.cli import app
@@ -13,7 +13,7 @@ from fluvial.schemas.codec import encode
 from fluvial.schemas.dead_letter import DeadLetter, dead_letter_id
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.tool_call import ToolCall
-from fluvial.schemas.topics import DEAD_LETTERS, EPISODES, INSIGHT_OPS, TOOL_CALLS, Topic
+from fluvial.schemas.topics import AGENT_EVENTS, DEAD_LETTERS, EPISODES, INSIGHT_OPS, TOOL_CALLS, Topic
 from fluvial.streams.log_reader import LogReader, LogRecord
 
 CALL = ToolCall(source="shop", run_id="run-1", tool="search")
@@ -85,6 +85,20 @@ def test_a_record_is_published_again_as_it_was(dry_river: Any) -> None:
     assert (last.partition.partition, last.key, last.value) == (2, b"shop|run-1", broken)
 
 
+def test_a_record_in_another_format_is_published_again_with_its_headers_and_without_those_of_a_hop(
+    dry_river: Any,
+) -> None:
+    headers = [("ce_specversion", b"1.0"), ("ce_id", b"7")]
+    with KafkaProducer(bootstrap_servers=dry_river.broker) as producer:
+        for topic, marks in ((AGENT_EVENTS, []), (TOOL_CALLS, [("origin", b"join/0"), ("epoch", b"3")])):
+            producer.send(topic.named(dry_river.prefix), b"{}", headers=[*marks, *headers], partition=1)
+    dry_river.write(DEAD_LETTERS, [letter("agent-events", 1, 0, hop="events"), letter("tool-calls", 1, 0)])
+    assert [o["outcome"] for o in objects(run(dry_river, "replay", "--json"))] == ["replayed"] * 2
+    for topic in (AGENT_EVENTS, TOOL_CALLS):
+        again = records(dry_river, topic)[-1]
+        assert (again.partition.partition, again.value, list(again.headers)) == (1, b"{}", headers)
+
+
 def test_the_same_event_is_published_once_however_often_it_died(dry_river: Any) -> None:
     dry_river.write(TOOL_CALLS, [(b"k", b"broken"), (b"k", b"broken"), (b"k", b"other")])
     places = [letter("tool-calls", 0, offset) for offset in range(3)]
@@ -120,7 +134,7 @@ def test_a_call_refused_at_publishing_is_published_if_it_has_become_valid(dry_ri
         (letter("calls.jsonl", 0, 7, hop="publish"), "what was kept of it is not JSON"),
         (letter("calls.jsonl", 0, 7, hop="publish", value="[]", size=300_000), "only 256 KiB of its 300,000 bytes"),
         (letter("tool-calls", 0, 99), r"tool-calls[0] holds no record at offset 99 any more"),
-        (letter("episodes", 0, 0, hop="watch"), "episodes is what the river makes of tool-calls"),
+        (letter("episodes", 0, 0, hop="watch"), "episodes is what the river makes of what was published"),
     ],
 )
 def test_what_cannot_be_replayed_is_said_with_the_reason(dry_river: Any, dead: DeadLetter, why: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fluvial.cli import app, checks
-from fluvial.schemas.topics import TOOL_CALLS
+from fluvial.schemas.topics import ALL_TOPICS, TOOL_CALLS
 from fluvial.settings import Settings
 from fluvial.streams.broker_jars import locked_jars
 
@@ -50,14 +50,14 @@ def test_a_broker_of_ones_own_needs_no_java_and_its_topics_are_looked_at(dry_riv
     assert result.exit_code == 0, result.output
     found = by_check(result)
     assert not {"java", "jars", "kafka port"} & set(found)
-    assert found["topics"]["detail"] == "13 as they must be"
+    assert found["topics"]["detail"] == f"{len(ALL_TOPICS)} as they must be"
     assert found["workers"]["state"] == "warn"
     assert found["workers"]["detail"].startswith("No worker seems to run")
 
 
 def test_a_broker_without_the_topics_is_no_fault(kafka: str, tmp_path: Path) -> None:
     found = by_check(run(tmp_path, FLUVIAL_BROKER=kafka, FLUVIAL_TOPIC_PREFIX="never-made-"))
-    assert found["topics"]["detail"] == "13 are still to be made; `fluvial up` makes them"
+    assert found["topics"]["detail"] == f"{len(ALL_TOPICS)} are still to be made; `fluvial up` makes them"
     assert found["workers"]["detail"] == "none runs; `fluvial up` starts them"
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,16 +15,27 @@ from fluvial.schemas.codec import decode
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall
-from fluvial.schemas.topics import HOPS, LAND, TOOL_CALLS
+from fluvial.schemas.topics import (
+    AGENT_EVENTS,
+    CALL_PARTS,
+    HOPS,
+    JOIN,
+    LAND,
+    OTLP_SPANS,
+    SPANS,
+    TOOL_CALLS,
+    HopPlan,
+    Topic,
+)
 from fluvial.streams.admin import BrokerAway
 from fluvial.streams.drain import Behind, drain
 from fluvial.streams.log_reader import LogReader, LogRecord
 
 
-def ticks(river: Any) -> list[tuple[int, Tick]]:
-    """Partition and tick of every tick in tool-calls."""
+def ticks(river: Any, topic: Topic = TOOL_CALLS) -> list[tuple[int, Tick]]:
+    """Partition and tick of every tick in a topic."""
     with LogReader(river.broker) as reader:
-        spans = reader.spans(TopicPartition(TOOL_CALLS.named(river.prefix), p) for p in range(TOOL_CALLS.partitions))
+        spans = reader.spans(TopicPartition(topic.named(river.prefix), p) for p in range(topic.partitions))
         found: list[LogRecord] = [record for record in reader.read(spans) if record.is_tick]
     return [(r.partition.partition, decode(r.value or b"", Tick)) for r in sorted(found, key=lambda r: r.partition)]
 
@@ -101,6 +112,40 @@ def test_it_says_which_hops_are_behind_and_by_how_much(dry_river: Any) -> None:
         "Not drained after 0.5 s; behind: land (lag 5); after it: watch, gather, distil, keep, notify. "
         "`fluvial status` shows whether the workers run."
     )
+
+
+def test_what_came_in_foreign_formats_is_received_before_anything_is_flushed(dry_river: Any) -> None:
+    dry_river.write(OTLP_SPANS, [b"spans"] * 2, partition=3)
+    dry_river.write(AGENT_EVENTS, [b"{}"])
+    with pytest.raises(Behind, match=r"behind: spans \(lag 2\), events \(lag 1\); after it: join, land, watch, "):
+        drain(dry_river.broker, 0.5, dry_river.prefix)
+    assert ticks(dry_river) == ticks(dry_river, CALL_PARTS) == []
+
+
+def test_what_comes_meanwhile_is_not_waited_for(dry_river: Any) -> None:
+    def hops() -> None:
+        slot = wait_for_slot(dry_river)
+        for plan in HOPS.values():
+            if plan not in (SPANS, JOIN):
+                dry_river.reach(plan, Progress(resume=1, slot=slot, flushed=slot))
+
+    def look(waiting: Sequence[HopPlan], handled: int) -> None:
+        if SPANS in waiting and not handled:
+            dry_river.write(OTLP_SPANS, [b"after"], partition=3)
+            dry_river.reach(SPANS, Progress(resume=1, read=1, done=1), [3])
+
+    dry_river.write(OTLP_SPANS, [b"before"], partition=3)
+    thread = in_thread(hops)
+    drain(dry_river.broker, 30.0, dry_river.prefix, look)
+    thread.join()
+
+
+def test_join_hands_on_what_it_holds_before_the_rest_is_flushed(dry_river: Any) -> None:
+    dry_river.write(CALL_PARTS, [b"parts"])
+    with pytest.raises(Behind, match=r"behind: join \(lag 1\); after it: land, "):
+        drain(dry_river.broker, 0.0, dry_river.prefix)
+    assert ticks(dry_river) == []
+    assert [partition for partition, tick in ticks(dry_river, CALL_PARTS) if tick.flush] == [0, 1, 2, 3]
 
 
 def test_people_are_told_how_long_it_took(dry_river: Any) -> None:

@@ -89,7 +89,9 @@ def test_a_condition_decides_the_status(value: object, status: str) -> None:
 
 
 def test_a_boolean_as_status_is_refused_with_what_to_write() -> None:
-    with pytest.raises(Unmappable, match=r'status: true is neither "ok" nor "error"; write status = \{ error_if'):
+    with pytest.raises(
+        Unmappable, match=r'status: true is neither "ok" nor "error" nor "unknown"; write status = \{ error_if'
+    ):
         mapped('status = "e"\n', e=True)
 
 

@@ -83,3 +83,14 @@ def test_the_broker_is_the_one_given_else_the_one_noted_in_the_data_folder_else_
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Settings(data=Path("~/river")).data == tmp_path / "river"
+
+
+def test_a_mapping_is_read_at_the_start_and_what_is_wrong_with_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"nowhere\.toml cannot be read \(No such file or directory\)"):
+        Settings(mapping=tmp_path / "nowhere.toml")
+    file = tmp_path / "mapping.toml"
+    file.write_text('source = "a"\nrun_id = "b"\n')
+    with pytest.raises(ValidationError, match=r"mapping\.toml: tool is required and missing\."):
+        Settings(mapping=file)
+    file.write_text('source = "a"\nrun_id = "b"\ntool = "c"\n')
+    assert Settings(mapping=file).mapping == file

@@ -9,11 +9,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from support.balance import assert_balanced
+from support.log_copy import copy
 from support.up import Up
 
 from fluvial import Publisher
-from fluvial.schemas.topics import TOOL_CALLS
 from fluvial.streams.admin import ensure_topics
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "demo"))
@@ -21,34 +21,6 @@ from agents import trade
 from market import read_market
 
 CALLS = 900
-
-
-async def copy(broker: str, source: str, target: str) -> None:
-    """Every partition of `tool-calls` record by record: keys, headers, values, times and order."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=broker, auto_offset_reset="earliest")
-    producer = AIOKafkaProducer(bootstrap_servers=broker, enable_idempotence=True)
-    await consumer.start()
-    await producer.start()
-    places = [TopicPartition(TOOL_CALLS.named(source), number) for number in range(TOOL_CALLS.partitions)]
-    consumer.assign(places)
-    ends = await consumer.end_offsets(places)
-    for place in places:
-        consumer.seek(place, 0)
-    async with asyncio.timeout(60):
-        while any([await consumer.position(place) < ends[place] for place in places]):
-            for place, messages in (await consumer.getmany(timeout_ms=200)).items():
-                for message in messages:
-                    if message.offset < ends[place]:
-                        await producer.send(
-                            TOOL_CALLS.named(target),
-                            message.value,
-                            key=message.key,
-                            partition=message.partition,
-                            timestamp_ms=message.timestamp,
-                            headers=list(message.headers),
-                        )
-    await producer.stop()
-    await consumer.stop()
 
 
 def digest_of(fluvial: Callable[..., CompletedProcess[str]]) -> dict[str, Any]:
@@ -88,6 +60,7 @@ def test_a_copy_of_the_log_gives_the_same_memory(
     try:
         again.until("ready", "land", "learn", "keep")
         assert digest_of(fluvial) == digest
+        assert_balanced(kafka, second, tmp_path / "again")
     finally:
         again.interrupt()
         again.close()

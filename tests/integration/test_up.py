@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from support.balance import assert_balanced
 from support.up import Up
 
 from fluvial.streams.supervise import sole
@@ -95,6 +96,8 @@ def test_it_runs_until_ctrl_c_and_a_second_start_goes_on_where_the_first_stopped
     fluvial(environment, "publish", "-", stdin=calls(30, 40))
     assert fluvial(environment, "drain", "--timeout", "120").returncode == 0
     assert landed(environment) == 40
+    broker = next(str(line["broker"]) for line in second.said if line["what"] == "begin")
+    assert_balanced(broker, "", Path(environment["FLUVIAL_DATA"]))
     assert second.interrupt(signal.SIGTERM) == 0
     gone_within(1, second.pids())
 
@@ -154,7 +157,13 @@ def test_a_broker_that_does_not_answer_is_one_sentence(environment: dict[str, st
 
 @pytest.mark.parametrize(
     ("hops", "sentence"),
-    [("sea", "--hops: 'sea' is no hop; there are land, watch, gather, distil, keep, notify."), (",", "--hops names")],
+    [
+        (
+            "sea",
+            "--hops: 'sea' is no hop; there are spans, logs, events, join, land, watch, gather, distil, keep, notify.",
+        ),
+        (",", "--hops names"),
+    ],
 )
 def test_a_wrong_name_of_a_hop_is_wrong_use(environment: dict[str, str], hops: str, sentence: str) -> None:
     ended = fluvial(environment, "up", "--hops", hops)

@@ -107,6 +107,7 @@ def test_the_one_error_behind_the_failures_is_named() -> None:
         (atom("run.errors_before", "le", 1), "at most 1 call failed before in the run"),
         (atom("run.tool_errors_before", "eq", 2), "exactly 2 calls of this tool failed before in the run"),
         (atom("run.previous_status", "eq", "error"), "the call before it failed"),
+        (atom("run.previous_status", "eq", "unknown"), "the call before it never got a result"),
         (atom("run.previous_tool", "eq", "quote"), 'the call before it was "quote"'),
         (atom("run.previous_error_type", "eq", "timeout"), 'the call before it failed with "timeout"'),
     ],

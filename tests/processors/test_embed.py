@@ -64,9 +64,9 @@ def test_a_known_text_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> 
     computed: list[str] = []
     compute = small._compute
 
-    def counting(texts: Any) -> Any:
+    def counting(texts: Any, on_batch: Any) -> Any:
         computed.extend(texts)
-        return compute(texts)
+        return compute(texts, on_batch)
 
     monkeypatch.setattr(small, "_compute", counting)
     for texts in (["a", "b"], ["b", "a", "a"], ["c"], ["a"], ["b"]):

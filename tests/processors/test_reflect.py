@@ -62,6 +62,10 @@ def test_the_template_says_what_was_tried_and_how_it_ended(given: ToolCall, text
     assert template(given) == text
 
 
+def test_a_call_whose_result_never_came_is_told_neither_as_success_nor_as_failure() -> None:
+    assert template(call(status="unknown")).endswith("-> no result")
+
+
 def test_equal_situations_give_equal_texts() -> None:
     one = call(agent_id="a", seq=1, started_at=1, args={"amount": 1.2341, "deadline": 1_700_000_000}, metrics={"m": 2})
     two = replace(

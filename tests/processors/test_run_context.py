@@ -33,6 +33,12 @@ def test_calls_and_errors_are_counted_and_the_previous_call_is_known() -> None:
     )
 
 
+def test_a_call_without_a_result_neither_adds_to_the_failures_in_a_row_nor_ends_them() -> None:
+    last = contexts(call(status="error"), call(status="unknown"), call())[-1]
+    assert (last.calls_before, last.errors_before, last.errors_in_a_row) == (2, 1, 1)
+    assert last.previous_status == "unknown"
+
+
 def test_an_identical_call_is_recognised_and_whether_it_failed() -> None:
     again = contexts(
         call(args={"q": "x"}, status="error"), call(args={"q": "y"}), call(args={"q": "x"}), call(args={"q": "x"})

@@ -12,7 +12,17 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from fluvial.schemas.topics import ALL_TOPICS, DEAD_LETTERS, EPISODES, FOREVER, LAND, TOOL_CALLS, Topic
+from fluvial.schemas.topics import (
+    ALL_TOPICS,
+    DEAD_LETTERS,
+    EPISODES,
+    FOREVER,
+    LAND,
+    OTLP_SPANS,
+    SPANS,
+    TOOL_CALLS,
+    Topic,
+)
 from fluvial.streams import admin as administration
 from fluvial.streams.admin import TopicMismatch, delete_topics, ensure_topics, is_ready, topic_names
 
@@ -88,6 +98,25 @@ def test_a_topic_for_smaller_records_is_an_error(kafka: str, topic_prefix: str, 
         ensure_topics(kafka, prefix=topic_prefix)
 
 
+def partitions_of(admin: Any, name: str) -> int:
+    (topic,) = admin.describe_topics([name])
+    return len(topic["partitions"])
+
+
+def test_a_topic_that_a_collector_has_made_is_taken_as_it_is_and_the_state_of_its_hop_fits(
+    kafka: str, topic_prefix: str, admin: Any
+) -> None:
+    source, state = OTLP_SPANS.named(topic_prefix), SPANS.state_topic.named(topic_prefix)
+    delete_topics(kafka, [source, state])
+    admin.create_topics({source: {"num_partitions": 7, "replication_factor": 1, "configs": {"retention.ms": "60000"}}})
+    admin.wait_for_topics([source])
+    assert ensure_topics(kafka, prefix=topic_prefix) == [state]
+    assert (partitions_of(admin, source), partitions_of(admin, state)) == (7, 7)
+    admin.create_partitions({source: 9})
+    with pytest.raises(TopicMismatch, match=rf"{state} has 7 .* one of 9\. .*--alter --topic {state} --partitions 9\."):
+        ensure_topics(kafka, prefix=topic_prefix)
+
+
 def test_deleting_is_of_these_topics_only(kafka: str, topic_prefix: str) -> None:
     delete_topics(kafka, [LAND.state_topic.named(topic_prefix)])
     names = {name for name in topic_names(kafka) if name.startswith(topic_prefix)}
@@ -116,7 +145,7 @@ def test_a_state_topic_becomes_about_as_small_as_the_state(kafka: str, topic_pre
 
 def test_the_topics_are_made_once_by_the_command_for_containers(kafka: str, topic_prefix: str) -> None:
     environment = {**os.environ, "FLUVIAL_BROKER": kafka, "FLUVIAL_TOPIC_PREFIX": f"{topic_prefix}x-"}
-    for expected in (13, 0):
+    for expected in (len(ALL_TOPICS), 0):
         said = subprocess.run(
             [sys.executable, "-m", "fluvial.streams.admin"],
             env=environment,

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from fluvial.redaction import redactor_of
 from fluvial.schemas.alert import Alert
 from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.dead_letter import DeadLetter
 from fluvial.schemas.drift_event import ChangeTime, DriftEvent, Level, MetricKey
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall
-from fluvial.schemas.topics import ALERTS, DEAD_LETTERS, HOPS, LAND, TOOL_CALLS, Topic
+from fluvial.schemas.topics import ALERTS, CALL_PARTS, DEAD_LETTERS, HOPS, LAND, OTLP_SPANS, TOOL_CALLS, Topic
 from fluvial.settings import Settings
 from fluvial.sinks.alerts import Webhook
 from fluvial.streams import app as app_module
@@ -108,20 +109,29 @@ def test_every_hop_of_the_plan_is_found_under_its_name() -> None:
         assert getattr(import_module(module), kind).plan is HOPS[name]
 
 
-async def test_a_name_that_is_no_hop_is_refused() -> None:
-    with pytest.raises(ValueError, match="'sea' is no hop; there are land, watch, gather, distil, keep, notify"):
-        build(Settings(broker="broker.test:9092"), ["sea"])
+async def test_a_name_that_is_no_hop_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"'sea' is no hop; there are {', '.join(HOPS)}"):
+        build(Settings(broker="broker.test:9092", data=tmp_path), ["sea"])
 
 
-async def test_faust_reads_from_kafka_only_where_an_agent_has_something_to_do() -> None:
-    plain = Settings(broker="broker.test:9092")
-    assert build(plain, ["notify"]).app.producer_only
-    told = Settings(broker="broker.test:9092", webhook_url="http://receiver.test/")
-    assert build(told, ["gather"]).app.producer_only
-    assert not build(told, ["notify"]).app.producer_only
+async def test_hops_and_delivery_redact_with_the_key_of_the_data_folder(tmp_path: Path) -> None:
+    settings = Settings(broker="broker.test:9092", data=tmp_path, webhook_url="http://receiver.test/")
+    river = build(settings, ["land", "distil", "keep"])
+    assert {hop.redactor for hop in river.hops} == {redactor_of(settings)}
+    assert redactor_of(settings).key
 
 
-async def test_the_client_of_the_webhook_is_closed_with_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_alerts_are_delivered_by_the_worker_of_notify_where_an_address_is_known(tmp_path: Path) -> None:
+    plain = Settings(broker="broker.test:9092", data=tmp_path)
+    assert list(build(plain, ["notify"]).readers) == ["the hop notify"]
+    told = Settings(broker="broker.test:9092", data=tmp_path, webhook_url="http://receiver.test/")
+    assert list(build(told, ["gather"]).readers) == ["the hop gather"]
+    assert list(build(told, ["notify"]).readers) == ["the hop notify", "the delivery of alerts"]
+
+
+async def test_the_client_of_the_webhook_is_closed_with_the_worker(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed: list[Webhook] = []
     close = Webhook.close
 
@@ -130,8 +140,9 @@ async def test_the_client_of_the_webhook_is_closed_with_the_worker(monkeypatch: 
         closed.append(self)
 
     monkeypatch.setattr(Webhook, "close", noted)
-    told = Settings(broker="broker.test:9092", webhook_url="http://receiver.test/")
-    await build(told, ["notify"]).app.stop()
+    told = settings.model_copy(update={"webhook_url": "http://receiver.test/"})
+    async with running(build(told, ["notify"])):
+        pass
     assert len(closed) == 1
 
 
@@ -167,6 +178,24 @@ async def test_the_worker_of_land_ticks_into_every_partition_and_after_every_rec
     assert all(each == slots[0] for each in slots)
     assert slots[0] == sorted(set(slots[0]))
     assert len(slots[0]) <= 3
+
+
+async def test_the_worker_of_join_ticks_into_call_parts_alone(settings: Settings) -> None:
+    async with running(build(settings, ["spans", "join"])):
+
+        async def ticked() -> bool:
+            return all(found for found in (await records(settings, CALL_PARTS)).values())
+
+        await until(ticked)
+    for topic in (TOOL_CALLS, OTLP_SPANS):
+        assert [value for found in (await records(settings, topic)).values() for value in found] == []
+
+
+async def test_a_mapping_is_loaded_for_the_hops_that_receive_and_for_land(settings: Settings) -> None:
+    told = settings.model_copy(update={"mapping": Path(__file__).parents[2] / "examples" / "mapping.toml"})
+    for name in ("spans", "logs", "events", "land"):
+        assert app_module.OWN[name](settings)["mapping"] is None
+        assert app_module.OWN[name](told)["mapping"]({"source": "s", "run_id": "r", "tool": "t"}).tool == "t"
 
 
 async def test_alerts_reach_the_webhook_once_committed_and_what_it_refuses_becomes_a_dead_letter(

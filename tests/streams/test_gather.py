@@ -1,6 +1,8 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fluvial.processors.window import DAY, SECOND, Lane
 from fluvial.schemas.cluster import Cluster
@@ -62,6 +64,14 @@ def test_late_episodes_are_counted() -> None:
     for name, at in (("a", NOW), ("b", NOW - 86_400 * SECOND)):
         GATHER.on_record(one, arrival(name, at))
     assert one.progress.late == 1
+
+
+def test_nothing_is_learnt_from_a_call_whose_result_never_came() -> None:
+    one, whole = turn(State()), arrival("a")
+    GATHER.on_record(one, replace(whole, record=structs.replace(whole.record, status="unknown")))
+    GATHER.on_tick(one, flush(NOW + SECOND))
+    assert outputs(one) == []
+    assert one.progress.done == 1
 
 
 def test_what_is_open_survives_a_restart() -> None:

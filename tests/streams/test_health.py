@@ -13,7 +13,9 @@ from fluvial.streams.progress import HopStatus
 
 
 def hop(lag: int, last_progress: int | None) -> HopStatus:
-    return HopStatus("land", read=0, emitted=0, dead=0, duplicate=0, late=0, lag=lag, last_progress=last_progress)
+    return HopStatus(
+        "land", read=0, emitted=0, done=0, dead=0, duplicate=0, late=0, lag=lag, last_progress=last_progress
+    )
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,34 @@ async def test_what_is_fetched_while_the_state_is_sought_is_not_handled_twice(
     assert len(clusters) == len({cluster.id for cluster in clusters}) == CALLS
     last = {cluster.tool: cluster.window_end for cluster in clusters}
     assert last == {f"tool-{tool}": sum(range(tool, CALLS, TOOLS)) for tool in range(TOOLS)}
+
+
+async def test_rebalances_without_end_are_no_progress(river: River, monkeypatch: pytest.MonkeyPatch) -> None:
+    (hop,) = await started(river, Relay)
+    getmany, rounds = hop._consumer.getmany, 0
+
+    async def across_a_rebalance(**how: Any) -> Any:
+        nonlocal rounds
+        fetched = await getmany(**how)
+        await rebalance(hop)
+        rounds += 1
+        return fetched
+
+    monkeypatch.setattr(hop._consumer, "getmany", across_a_rebalance)
+    beats = hop.life.beats
+    await river.publish(calls())
+
+    async def many() -> bool:
+        return rounds > 10
+
+    await river.until(many)
+    assert hop.life.beats <= beats + 1  # a round that was under way when the storm began
+    assert "the group has handed out its partitions" in hop.life.doing()
+    assert await river.read(EPISODES) == []
+    monkeypatch.setattr(hop._consumer, "getmany", getmany)
+
+    async def relayed() -> bool:
+        return len(await river.read(EPISODES)) == CALLS
+
+    await river.until(relayed)
+    assert hop.life.beats > beats + 1

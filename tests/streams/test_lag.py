@@ -4,21 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from mode import Service
 
-from fluvial.schemas.topics import ALERTS
-from fluvial.streams.lag import GroupPositions, Lag, Reader
-from fluvial.streams.tool_calls import ToolCallsLog
+from fluvial.schemas.topics import ALERTS, TOOL_CALLS
+from fluvial.sinks.alerts import Webhook
+from fluvial.streams.deliver import Deliver
+from fluvial.streams.lag import Lag, Reader
+from fluvial.streams.life import Life
+from fluvial.streams.tick_log import TickLog
 
 
 class Place:
     """A reader whose position is set by hand."""
 
     def __init__(self) -> None:
-        self.at: dict[int, int] = {0: 0}
+        self.at: dict[int, int] | None = {0: 0}
 
-    async def __call__(self) -> Mapping[int, int]:
+    async def __call__(self) -> Mapping[int, int] | None:
         return self.at
 
 
@@ -50,58 +53,46 @@ async def write(broker: str, topic: str, transactional_id: str, commit: bool = T
     await producer.stop()
 
 
-async def test_a_reader_that_stands_before_something_to_read_gives_no_sign_of_life(
+async def test_only_a_reader_at_the_end_lives_without_handling_anything(
     kafka: str, topic_prefix: str, lag: Lag
 ) -> None:
     place, topic = Place(), ALERTS.named(topic_prefix)
-    reader = Reader(topic, place, slack=1)
+    reader = Reader(topic, place, Life())
     await lag.look(reader)
-    assert reader.beat == 1  # nothing to read
+    assert reader.life.beats == 1  # nothing to read
     await write(kafka, topic, topic)
     await until_visible(lag, topic, 3)
     await lag.look(reader)
-    await lag.look(reader)
-    assert reader.beat == 1  # two records and a mark wait
     place.at = {0: 1}
     await lag.look(reader)
-    assert reader.beat == 2  # it moves
+    assert reader.life.beats == 1  # something waits, and that the place moves is no sign: it may be moved back
+    place.at = {0: 3}
     await lag.look(reader)
-    assert reader.beat == 2  # and stands again
-    place.at = {0: 2}
-    for _ in range(3):
-        await lag.look(reader)
-    assert reader.beat == 5  # only the mark is left
+    assert reader.life.beats == 2
+
+
+async def test_a_reader_whose_partitions_are_handed_out_anew_gives_no_sign_of_life(lag: Lag, topic_prefix: str) -> None:
+    place = Place()
+    place.at = None
+    reader = Reader(ALERTS.named(topic_prefix), place, Life())
+    await lag.look(reader)
+    assert reader.life.beats == 0
 
 
 async def test_a_reader_without_partitions_is_alive(lag: Lag, topic_prefix: str) -> None:
     place = Place()
     place.at = {}
-    reader = Reader(ALERTS.named(topic_prefix), place)
+    reader = Reader(ALERTS.named(topic_prefix), place, Life())
     await lag.look(reader)
-    assert reader.beat == 1
-
-
-async def test_a_groups_position_is_what_it_committed(kafka: str, topic_prefix: str) -> None:
-    topic = ALERTS.named(topic_prefix)
-    positions = GroupPositions(kafka, f"{topic}-group", topic, 1)
-    await positions.on_start()
-    assert await positions.read() == {0: 0}
-    await write(kafka, topic, topic)
-    member = AIOKafkaConsumer(bootstrap_servers=kafka, group_id=f"{topic}-group", enable_auto_commit=False)
-    await member.start()
-    member.assign([TopicPartition(topic, 0)])
-    await member.commit({TopicPartition(topic, 0): 2})
-    await member.stop()
-    assert await positions.read() == {0: 2}
-    await positions.on_stop()
+    assert reader.life.beats == 1
 
 
 @pytest.mark.parametrize(
     "service",
     [
         Lag("broker.test:9092", {}),
-        GroupPositions("broker.test:9092", "group", "topic", 1),
-        ToolCallsLog(None, "broker.test:9092"),
+        Deliver("broker.test:9092", Webhook("http://receiver.test/")),
+        TickLog(None, "broker.test:9092", TOOL_CALLS),
     ],
     ids=lambda service: type(service).__name__,
 )

@@ -333,9 +333,9 @@ def test_a_batch_of_texts_is_embedded_once_each(land: Land, monkeypatch: pytest.
     computed: list[str] = []
     compute = land._embedder._compute
 
-    def counting(texts: Sequence[str]) -> Any:
+    def counting(texts: Sequence[str], on_batch: Any) -> Any:
         computed.extend(texts)
-        vectors = compute(texts)
+        vectors = compute(texts, on_batch)
         assert vectors.dtype == np.float32
         return vectors
 

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+import structlog
 
 from fluvial.streams.logs import CHATTY, SECONDS, Seldom, configure
 
@@ -45,3 +46,16 @@ async def test_the_address_of_a_webhook_is_not_logged(unchanged: None, capsys: p
     async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200))) as client:
         await client.post("https://receiver.test/a-secret-path")
     assert "a-secret-path" not in capsys.readouterr().err
+
+
+def test_a_secret_in_a_message_or_an_error_is_not_logged(unchanged: None, capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info")
+    logging.getLogger("somebody").warning("cannot reach %s", "postgres://app:hunter2@db/x")
+    try:
+        raise ValueError("Invalid value 'password=hunter2'")
+    except ValueError:
+        structlog.get_logger("fluvial").exception("hop failed", key="api_key=k-1234")
+    said = capsys.readouterr().err
+    assert "hunter2" not in said and "k-1234" not in said
+    assert said.count("[redacted:") >= 3
+    assert "Traceback" in said

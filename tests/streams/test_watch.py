@@ -100,6 +100,13 @@ def test_each_changed_metric_is_one_drift_event_under_its_key() -> None:
     assert drifts[2][1].config_version == RATE.version()
 
 
+def test_a_call_whose_result_never_came_says_nothing_of_the_error_rate() -> None:
+    watch, state = Watch("broker.test:9092"), State()
+    run(watch, state, [msgspec.structs.replace(episode(1, {"gas_gwei": 1.0}), status="unknown")])
+    watched = {key.rpartition("|")[2] for key in state.table("detectors", DetectorState)}
+    assert len(watched) == 1, watched
+
+
 def test_drift_for_the_worse_and_only_that_downvotes_once() -> None:
     outputs = run(Watch("broker.test:9092"), State(), market())
     drifts = [drift for _, _, drift in outputs if isinstance(drift, DriftEvent)]

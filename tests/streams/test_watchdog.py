@@ -24,6 +24,13 @@ def test_a_standstill_ends_the_worker_with_its_name_and_the_stacks() -> None:
     assert fatal.reason == "the event loop made no progress for 0.05 s"
 
 
+def test_the_reason_says_what_was_being_done() -> None:
+    fatal = Fatal()
+    Watchdog({"the hop land": Sign(lambda: 1.0, 0.02, lambda: "sleeping")}, every=0.01, fatal=fatal).start()
+    assert fatal.said.wait(5)
+    assert fatal.reason == "the hop land made no progress for 0.02 s while sleeping"
+
+
 def test_life_is_left_alone() -> None:
     fatal = Fatal()
     watchdog = Watchdog({"the event loop": Sign(time.monotonic, 0.02)}, every=0.005, fatal=fatal)

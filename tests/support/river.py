@@ -9,6 +9,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from fluvial.schemas.codec import decode, encode
+from fluvial.schemas.erasure import Erasure
+from fluvial.schemas.formats import Message
 from fluvial.schemas.progress import PROGRESS_KEY, Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall
@@ -42,23 +44,38 @@ class River:
             await hop.stop()
             self._running.remove(hop)
 
-    async def publish(self, records: Iterable[tuple[int, ToolCall | Tick | bytes]]) -> None:
-        """Put records into partitions of tool-calls."""
+    async def publish(self, records: Iterable[tuple[int, ToolCall | Tick | bytes]], topic: Topic = TOOL_CALLS) -> None:
+        """Put records into partitions of a topic."""
         producer = AIOKafkaProducer(bootstrap_servers=self.broker, enable_idempotence=True)
         await producer.start()
         for partition, record in records:
             value = record if isinstance(record, bytes) else encode(record)
             headers = [TICK_HEADER] if isinstance(record, Tick) else []
-            topic = TOOL_CALLS.named(self.prefix)
-            await producer.send(topic, value, key=b"run", partition=partition, headers=headers)
+            await producer.send(topic.named(self.prefix), value, key=b"run", partition=partition, headers=headers)
         await producer.stop()
 
-    async def tick(self) -> int:
-        """The same tick in every partition of tool-calls."""
-        self._slot += 1
-        tick = Tick(slot=self._slot, at=self._slot * 1_000_000)
-        await self.publish((partition, tick) for partition in range(TOOL_CALLS.partitions))
+    async def tick(
+        self, topic: Topic = TOOL_CALLS, *, seconds: int = 1, flush: bool = False, erase: Erasure | None = None
+    ) -> int:
+        """The same tick in every partition of a topic, so many seconds after the last."""
+        self._slot += seconds
+        tick = Tick(slot=self._slot, at=self._slot * 1_000_000, flush=flush, erase=erase)
+        await self.publish(((partition, tick) for partition in range(topic.partitions)), topic)
         return self._slot
+
+    async def send(self, topic: Topic, messages: Iterable[Message], partition: int | None = None) -> None:
+        """Put messages in a foreign format into a topic, with the headers that they have."""
+        producer = AIOKafkaProducer(bootstrap_servers=self.broker, enable_idempotence=True, max_request_size=1 << 22)
+        await producer.start()
+        for message in messages:
+            await producer.send(
+                topic.named(self.prefix),
+                message.value,
+                key=message.key.encode() or None,
+                partition=partition,
+                headers=list(message.headers.items()),
+            )
+        await producer.stop()
 
     async def read(self, topic: Topic) -> list[Any]:
         """All committed records of a topic but ticks, partition after partition."""

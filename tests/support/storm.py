@@ -31,11 +31,13 @@ class Profile:
 
 
 class Worker:
-    """A process that is started again whenever it ends."""
+    """A process that is started again whenever it ends. `ends`: code and last words of every end."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
         self._command, self._environment, self._log = list(command), environment, log
+        self.name = log.stem
         self.starts = 0
+        self.ends: list[tuple[int, str]] = []
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -45,8 +47,20 @@ class Worker:
 
     def look_after(self) -> None:
         """Start it again if it has ended."""
-        if self.process.poll() is not None:
+        code = self.process.poll()
+        if code is not None:
+            words = self._log.read_text(errors="replace").splitlines()[-1:]
+            self.ends.append((code, "".join(words).removeprefix("fluvial: ") if code > 0 else ""))
             self.process = self._start()
+
+    def said(self, words: str) -> bool:
+        """Whether its log has these words."""
+        return words in self._log.read_text(errors="replace")
+
+    def leave(self) -> int:
+        """Ask it to end, and give its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
 
     def stop(self) -> None:
         """End it for good."""

@@ -1,4 +1,4 @@
-"""Messages of ten megabytes take less than a second, whatever is in them."""
+"""Messages of ten megabytes hold nobody up, whatever is in them: none takes a second on a quiet machine."""
 
 import json
 import time
@@ -12,6 +12,8 @@ from fluvial.schemas.codec import Undecodable
 from fluvial.schemas.formats import Reading, read
 
 SIZE = 10 * 1_048_576
+HANG_SECONDS = 5.0
+"""Of CPU. What grows with the square of the size takes minutes; a busy machine makes two seconds out of one."""
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "53995c3f42cd8ad8"
 CALL = {"source": "s", "run_id": "r", "tool": "t"}
 REQUEST = {"jsonrpc": "2.0", "method": "tools/call", "id": 1, "params": {"name": "t"}}
@@ -65,7 +67,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
 }
 
 
-def in_time(made: Any) -> Reading:
+def at_once(made: Any) -> Reading:
     """The reading of ten megabytes. Raises Undecodable."""
     data = made if isinstance(made, bytes) else json.dumps(made, separators=(",", ":")).encode()
     assert 0.8 * SIZE < len(data) < 1.5 * SIZE
@@ -74,15 +76,15 @@ def in_time(made: Any) -> Reading:
     try:
         return read(given)
     finally:
-        assert time.process_time() - began < 1.0
+        assert time.process_time() - began < HANG_SECONDS
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_ten_megabytes_that_can_be_read_are_read_in_a_second(kind: str) -> None:
-    assert any(in_time(READ[kind]()))
+def test_ten_megabytes_that_can_be_read_are_read_at_once(kind: str) -> None:
+    assert any(at_once(READ[kind]()))
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_ten_megabytes_that_cannot_be_read_are_refused_in_a_second(kind: str) -> None:
+def test_ten_megabytes_that_cannot_be_read_are_refused_at_once(kind: str) -> None:
     with pytest.raises(Undecodable):
-        in_time(REFUSED[kind]())
+        at_once(REFUSED[kind]())

@@ -1,4 +1,4 @@
-"""The topic `tool-calls` as the ticker sees it, on a real broker."""
+"""A topic that ticks travel in as the ticker sees it, on a real broker."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +10,18 @@ from mode import Service
 
 from fluvial.schemas.codec import encode
 from fluvial.schemas.tick import Tick
-from fluvial.schemas.topics import TOOL_CALLS
+from fluvial.schemas.topics import Topic
 from fluvial.streams.partition import TICK_HEADER
 
 
-class ToolCallsLog(Service):  # type: ignore[misc]
+class TickLog(Service):  # type: ignore[misc]
     """Reads end offsets with a consumer of its own (no group), appends with the producer of the app."""
 
-    def __init__(self, app: Any, broker: str, prefix: str = "") -> None:
+    def __init__(self, app: Any, broker: str, topic: Topic, prefix: str = "") -> None:
         super().__init__()
         self._app = app
-        self._topic = TOOL_CALLS.named(prefix)
+        self._topic = topic.named(prefix)
+        self._partitions = range(topic.partitions)
         self._broker = broker
         self._consumer: Any = None
 
@@ -34,7 +35,7 @@ class ToolCallsLog(Service):  # type: ignore[misc]
 
     async def ends(self) -> Mapping[int, int]:
         """End offset of every partition. Raises KafkaError."""
-        places = [TopicPartition(self._topic, partition) for partition in range(TOOL_CALLS.partitions)]
+        places = [TopicPartition(self._topic, partition) for partition in self._partitions]
         return {place.partition: end for place, end in (await self._consumer.end_offsets(places)).items()}
 
     async def append(self, partition: int, tick: Tick) -> int:
