@@ -74,7 +74,7 @@ def main() -> None:
 def stub() -> None:
     """Vectors that cost nothing, in this process."""
 
-    def embed(self: Embedder, texts: list[str]) -> Any:
+    def embed(self: Embedder, texts: list[str], on_batch: object = None) -> Any:
         vectors = np.zeros((len(texts), 384), dtype=np.float32)
         vectors[:, 0] = 1.0
         return vectors

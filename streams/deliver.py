@@ -1,7 +1,7 @@
 """Deliver: alerts from the topic `alerts` to a webhook, each at least once.
 
 A plain consumer with its own committed offset, which moves past an alert only once the receiver has taken it or it has
-become a dead letter. (As a Faust agent it lost alerts: see docs/decisions/faust-and-transactions.md.)
+become a dead letter. Why it is no Faust agent: docs/decisions/faust-and-transactions.md.
 """
 
 from collections.abc import Callable, Iterable

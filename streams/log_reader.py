@@ -17,6 +17,7 @@ from fluvial.streams.admin import BrokerAway
 T = TypeVar("T")
 
 POLL_MS = 200
+PAUSE_SECONDS = 0.1
 CONNECT_SECONDS = 5.0
 FIRST_WINDOW = 16
 """Offsets looked at before the end of a partition at first; the marker is mostly the last but one."""
@@ -91,13 +92,17 @@ class LogReader:
 
     def spans(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Span]:
         """What each partition holds: from its first offset to behind its last committed record."""
-        wanted = list(partitions)
-        try:
-            with self._answering():
-                first = self._consumer.beginning_offsets(wanted, timeout_ms=self._ms)
-                end = self._consumer.end_offsets(wanted, timeout_ms=self._ms)
-        except KeyError as error:  # kafka-python 3.0.12: the broker has just started and does not know its ends yet
-            raise BrokerAway(f"Kafka at {self.broker} is still reading its log.") from error
+        wanted, deadline = list(partitions), time.monotonic() + self.timeout
+        while True:
+            try:
+                with self._answering():
+                    first = self._consumer.beginning_offsets(wanted, timeout_ms=self._ms)
+                    end = self._consumer.end_offsets(wanted, timeout_ms=self._ms)
+                break
+            except KeyError as error:  # kafka-python 3.0.12: a broker or a topic that has just begun has no ends yet
+                if time.monotonic() > deadline:
+                    raise BrokerAway(f"Kafka at {self.broker} is still reading its log.") from error
+            time.sleep(PAUSE_SECONDS)
         return {tp: (first[tp], end[tp]) for tp in wanted}
 
     def since(self, partitions: Iterable[TopicPartition], time: int) -> dict[TopicPartition, Span]:

@@ -98,7 +98,7 @@ def test_a_hop_is_the_sum_of_its_partitions(dry_river: Any) -> None:
 
 
 def test_a_river_that_was_never_made_is_said(kafka: str) -> None:
-    with LogReader(kafka) as reader, pytest.raises(TopicMissing, match=r"no topic nowhere-land-state.*`fluvial up`"):
+    with LogReader(kafka) as reader, pytest.raises(TopicMissing, match=r"no topic nowhere-spans-state.*`fluvial up`"):
         status(reader, "nowhere-")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fluvial.schemas.topics import HOPS
 from fluvial.streams.child import NO_BROKER
 from fluvial.streams.worker import NoBroker, wait_for_broker
 
@@ -47,9 +48,7 @@ def test_it_ends_cleanly_on_a_signal(kafka: str, topic_prefix: str, tmp_path: Pa
 def test_a_name_that_is_no_hop_ends_it_with_a_sentence(kafka: str, tmp_path: Path) -> None:
     with started(tmp_path, kafka, "sea") as process:
         assert process.wait(20) == 70
-        assert until_it_says(process, "fluvial:") == (
-            "fluvial: 'sea' is no hop; there are land, watch, gather, distil, keep, notify\n"
-        )
+        assert until_it_says(process, "fluvial:") == (f"fluvial: 'sea' is no hop; there are {', '.join(HOPS)}\n")
 
 
 def test_a_stop_while_it_waits_for_the_broker_is_clean(tmp_path: Path) -> None:
