@@ -2,16 +2,15 @@
 
 A hop is a service of the worker (streams/app.py). It shares the partitions of its source with the other workers of the
 same hop through a consumer group; each partition has its own state and its own transactional producer
-(streams/partition.py). Behind land, records are handled in the aligned order of streams/epochs.py.
+(streams/partition.py). What is done with the messages is in streams/handling.py.
 """
 
 import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -21,25 +20,19 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from mode import Service
 
 from fluvial.processors.redact import KEYLESS, Redactor
-from fluvial.schemas.codec import Undecodable, decode
-from fluvial.schemas.progress import Progress
-from fluvial.schemas.tick import Tick
-from fluvial.schemas.topics import MAX_RECORD_BYTES, HopPlan
-from fluvial.streams.epochs import OPERATOR, Epochs, is_from_hop
+from fluvial.schemas.topics import MAX_RECORD_BYTES
+from fluvial.streams.epochs import Epochs
+from fluvial.streams.handling import BATCH, Handling
 from fluvial.streams.life import Life
-from fluvial.streams.partition import TICK_HEADER, Lost, Partition, group_of
-from fluvial.streams.turn import Arrival, Turn
+from fluvial.streams.partition import Lost, Partition, group_of
+from fluvial.streams.turn import Arrival
 
 log = structlog.get_logger(__name__)
 
 EX_SOFTWARE = 70
-BATCH = 256
-"""Records of one transaction, about."""
 FETCH = 4 * BATCH
 OPEN_SECONDS = 40.0
 GROUP_SECONDS = 1.0
-
-Item = Arrival[Any] | Tick
 
 
 def leave(reason: str) -> NoReturn:
@@ -61,10 +54,8 @@ class Replayed(NamedTuple):
     slot: int
 
 
-class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
-    """Subclass: set `plan`, and write `on_record` and `on_tick`, or `handle` where a batch has a durable effect."""
-
-    plan: ClassVar[HopPlan]
+class Hop(Handling, Service, ConsumerRebalanceListener):  # type: ignore[misc]
+    """The partitions that this worker has of the source, and the transactions over them; see Handling for the rest."""
 
     def __init__(
         self,
@@ -83,7 +74,7 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         self.prefix = prefix
         self.redactor = redactor
         self.source = self.plan.source.named(prefix if replayed is None else replayed.prefix)
-        self._last_slot = None if replayed is None else replayed.slot
+        self.last_slot_read = None if replayed is None else replayed.slot
         self.last_loop = time.monotonic()
         """When the hop last came round its loop."""
         self.life = Life()
@@ -101,36 +92,6 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         self._farthest: dict[int, int] = {}
         """The same at its farthest: what is read again after a rebalance is no progress."""
 
-    # What a hop is
-
-    def record_of(self, message: ConsumerRecord) -> Any:
-        """The record in a message of the source, as `on_record` meets it. Raises Undecodable: it is a dead letter."""
-        return decode(message.value or b"", self.plan.source.record)
-
-    def on_record(self, turn: Turn, arrival: Arrival[Any]) -> None:
-        """One record, in a worker thread, counted as what became of it. Raises only what another try could mend."""
-        raise NotImplementedError
-
-    def on_tick(self, turn: Turn, tick: Tick) -> None:
-        """Time has come to `turn.now`; everything before it was handled."""
-
-    def before_commit(self, turn: Turn) -> None:
-        """Last word before the transaction, in a worker thread: put what is held in memory into the tables."""
-
-    async def handle(self, turn: Turn, items: Sequence[Item]) -> None:
-        """Records in order, at most one tick at their end. What has to be durable is durable on return."""
-        await asyncio.to_thread(self._handle_each, turn, items)
-
-    async def stored_progress(self, partition: int, known: Progress) -> Progress | None:
-        """The `Turn.progress` in the hop's own store; None if it has none or has what the log has (`known`)."""
-        return None
-
-    def close_partition(self, partition: int) -> None:
-        """The partition is given up, in a worker thread: drop what is held in memory for it."""
-
-    async def between_turns(self) -> None:
-        """About once a second, between turns, while every partition is where its state says."""
-
     # What others ask
 
     def owns(self, partition: int) -> bool:
@@ -146,15 +107,6 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
         return dict(self._taken) if self._settled else None
 
     # The machine
-
-    def _handle_each(self, turn: Turn, items: Iterable[Item]) -> None:
-        for item in items:
-            if isinstance(item, Tick):
-                turn.reach(at=max(item.at, turn.now))
-                self.on_tick(turn, item)
-            else:
-                self.on_record(turn, item)
-            self.life.beat()
 
     async def on_start(self) -> None:
         self._consumer = AIOKafkaConsumer(
@@ -301,117 +253,13 @@ class Hop(Service, ConsumerRebalanceListener):  # type: ignore[misc]
                 self.life.beat()
 
     async def _take(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> None:
-        epochs = self._epochs.get(partition.number)
-        turns = self._in_place(partition, messages) if epochs is None else self._in_epochs(partition, epochs, messages)
+        turns = self.turns(partition, self._epochs.get(partition.number), messages)
         where = f"{self.source}[{partition.number}] from offset {partition.progress.resume}"
         with self.life.at(partition.number, f"handling {where}"):
             async for turn in turns:
                 await asyncio.to_thread(self.before_commit, turn)
                 await partition.commit(turn)
                 self.life.beat()
-
-    async def _in_place(self, partition: Partition, messages: Sequence[ConsumerRecord]) -> AsyncIterator[Turn]:
-        """Turns over records in the order of their partition, cut at ticks."""
-        for start in range(0, len(messages), BATCH):
-            turn = partition.turn()
-            waiting: list[Item] = []
-            for message in messages[start : start + BATCH]:
-                if self._last_slot is not None and turn.progress.slot >= self._last_slot:
-                    break
-                if message.offset < turn.progress.resume:
-                    continue
-                muted = message.offset < turn.progress.muted_until
-                if muted != turn.muted:
-                    await self._hand_over(turn, waiting)
-                    waiting, turn.muted = [], muted
-                item = self._read(message)
-                if not isinstance(item, Tick):
-                    waiting.append(item)
-                elif item.slot > turn.progress.slot:
-                    await self._hand_over(turn, [*waiting, item])
-                    waiting = []
-                turn.reach(resume=message.offset + 1)
-                if isinstance(item, Tick) and item.erase is not None:
-                    yield turn  # what is promised at this tick is carried out at a later one, by a later turn
-                    turn = partition.turn()
-            await self._hand_over(turn, waiting)
-            if turn.progress.resume > partition.progress.resume:
-                yield turn
-
-    async def _in_epochs(
-        self, partition: Partition, epochs: Epochs[Arrival[Any]], messages: Sequence[ConsumerRecord]
-    ) -> AsyncIterator[Turn]:
-        """Turns over aligned epochs; a turn ends once it has about a batch."""
-        for message in messages:
-            self._sort_in(epochs, message)
-        end = messages[-1].offset + 1
-        muted = end <= partition.progress.muted_until
-        turn, handled = partition.turn(muted), 0
-        for arrivals, tick in epochs.ready():
-            turn.reach(plain=epochs.plain)
-            first = epochs.first_waiting()
-            turn.reach(resume=end if first is None else first)
-            await self._hand_over(turn, [*arrivals, tick])
-            handled += 1 + len(arrivals)
-            if handled >= BATCH or tick.erase is not None:
-                yield turn
-                turn, handled = partition.turn(muted), 0
-        if handled or turn.outputs:
-            yield turn
-
-    def _sort_in(self, epochs: Epochs[Arrival[Any]], message: ConsumerRecord) -> None:
-        headers = dict(message.headers)
-        item = self._read(message)
-        origin, epoch = None, 0
-        try:
-            if "origin" in headers:
-                origin, epoch = headers["origin"].decode(), int(headers.get("epoch", b"0"))
-                if origin != OPERATOR and not epochs.waits_for(origin):
-                    raise ValueError(f"{origin} does not write to this topic")
-        except ValueError as error:
-            origin = None
-            if isinstance(item, Arrival):
-                problem = f"the headers origin and epoch are the hops' own: {error}"
-                item = replace(item, record=None, problem=problem, foreign=True)
-        if isinstance(item, Tick):
-            epochs.tick(message.offset, origin, item)
-        else:
-            unread = item.problem is not None
-            time_of_event = item.timestamp if unread else getattr(item.record, self.plan.source.time)
-            epochs.add(message.offset, origin, epoch, time_of_event, item)
-
-    def _read(self, message: ConsumerRecord) -> Item:
-        value = message.value or b""
-        record, problem = None, None
-        try:
-            record = decode(value, Tick) if TICK_HEADER in message.headers else self.record_of(message)
-        except Undecodable as error:
-            problem = str(error)
-        if isinstance(record, Tick):
-            return record
-        key = (message.key or b"").decode("utf-8", "replace")
-        time_us = message.timestamp * 1_000
-        foreign = not is_from_hop(message.headers)
-        return Arrival(record, key, message.topic, message.partition, message.offset, time_us, value, problem, foreign)
-
-    async def _hand_over(self, turn: Turn, items: Sequence[Item]) -> None:
-        if not items:
-            return
-        good: list[Item] = []
-        for item in items:
-            if isinstance(item, Arrival) and item.problem is not None:
-                turn.dead_letter(item, item.problem)
-            else:
-                good.append(item)
-        await self.handle(turn, good)
-        self.life.beat()
-        tick = items[-1] if isinstance(items[-1], Tick) else None
-        foreign = sum(isinstance(item, Arrival) and item.foreign for item in items)
-        turn.reach(read=turn.progress.read + len(items) - (tick is not None), foreign=turn.progress.foreign + foreign)
-        if tick is not None:
-            turn.pass_tick(tick)
-            flushed = tick.slot if tick.flush else turn.progress.flushed
-            turn.reach(slot=tick.slot, at=max(tick.at, turn.now), flushed=flushed)
 
     async def _tell_group(self, mine: set[TopicPartition]) -> None:
         """Tell the group's offset: only for displays of lag, and to notice a lost state; the state has the truth."""

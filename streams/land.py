@@ -29,7 +29,8 @@ from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import EPISODES, LAND
 from fluvial.sinks.episodes import EpisodeStore, Position
-from fluvial.streams.hop import Hop, Item
+from fluvial.streams.handling import Item
+from fluvial.streams.hop import Hop
 from fluvial.streams.land_erasure import carry_out, forget, is_forgotten
 from fluvial.streams.receive import call_of
 from fluvial.streams.sweep import sweep_is_due

@@ -22,7 +22,7 @@ from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import DEAD_LETTERS, EPISODES, MAX_RECORD_BYTES
 from fluvial.sinks.episodes import EpisodeStore
 from fluvial.streams import land as module
-from fluvial.streams.hop import Item
+from fluvial.streams.handling import Item
 from fluvial.streams.land import Land
 from fluvial.streams.state import State
 from fluvial.streams.turn import Arrival, Output, Turn
