@@ -174,11 +174,16 @@ class Spool:
             notes = [(home, first.number, first.position(earliest)) for home, first in firsts.items()]
             unsynced = [segment for segment in self._unsynced if segment.position(earliest) < segment.size]
             self._unsynced.clear()
-        for home, number, position in notes:
-            home.note_settled(number, position)
-        if unsynced and self._sync == "second":
-            for path in (*(segment.path for segment in unsynced), unsynced[0].home.folder):
-                to_disk(path)
+        try:
+            for home, number, position in notes:
+                home.note_settled(number, position)
+            if unsynced and self._sync == "second":
+                for path in (*(segment.path for segment in unsynced), unsynced[0].home.folder):
+                    to_disk(path)
+        except OSError:
+            with self._lock:
+                self._unsynced.update(segment for segment in unsynced if not segment.gone)
+            raise
 
     def mark(self) -> tuple[Segment | None, int]:
         """The end of what was appended so far."""

@@ -23,8 +23,11 @@ def take(tables: Tables, parts: CallParts, now: int) -> Joined:
 
 
 def expire(tables: Tables, now: int, wait: int, mcp_wait: int, flush: bool = False) -> Joined:
-    """A tick has come: what has waited for `wait` (spans, evaluations) or `mcp_wait` microseconds, or all to flush."""
+    """A tick has come: what has waited for `wait` (spans, evaluations) or `mcp_wait` microseconds (halves of MCP).
+
+    To flush, all spans and evaluations; a call of MCP whose result has not come is still under way.
+    """
     joined = Joined()
     join_spans.expire(tables, now, wait, flush, joined)
-    join_mcp.expire(tables, now, mcp_wait, flush, joined)
+    join_mcp.expire(tables, now, mcp_wait, joined)
     return joined

@@ -45,12 +45,15 @@ def take_response(tables: Tables, part: ResponsePart, now: int, joined: Joined) 
         tables.requests[key] = Request(part=_mark(request.part), answered=True, came=now)
 
 
-def expire(tables: Tables, now: int, wait: int, flush: bool, joined: Joined) -> None:
-    """Requests without a response become calls of status `unknown`, responses without a request are given back."""
+def expire(tables: Tables, now: int, wait: int, joined: Joined) -> None:
+    """Requests without a response become calls of status `unknown`, responses without a request are given back.
+
+    A flush ends no such wait: the call is still under way, and its result would be lost.
+    """
     for key, came in _waiting(tables.requests):
         request = tables.requests[key]
         over = now >= (came or now) + wait or len(tables.requests) > KEPT
-        if over or (flush and not request.answered):
+        if over:
             if not request.answered:
                 joined.calls.append(request.part.call)
             del tables.requests[key]
@@ -58,7 +61,7 @@ def expire(tables: Tables, now: int, wait: int, flush: bool, joined: Joined) -> 
             tables.requests[key] = replace(request, came=now)
     for key, came in _waiting(tables.responses):
         response = tables.responses[key]
-        if flush or now >= (came or now) + wait or len(tables.responses) > KEPT:
+        if now >= (came or now) + wait or len(tables.responses) > KEPT:
             joined.orphans.append(response.part)
             del tables.responses[key]
         elif not came:

@@ -29,6 +29,8 @@ def _names(call: ToolCall) -> str | None:
 
 
 def _figures(call: ToolCall) -> str | None:
+    if call.status == "ok" and (call.error_type or call.error_message):
+        return "status is ok (or not given), but an error is named: give status as error, or leave the error out"
     if call.started_at is not None and call.ended_at is not None and call.ended_at < call.started_at:
         early = (call.started_at - call.ended_at) / 1e6
         return f"ended_at is {early:,.6g} s before started_at: check both (microseconds UTC)"

@@ -1,9 +1,11 @@
 """Tick: time as an event. It travels in every partition of a topic, between the records it separates."""
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from fluvial.schemas.erasure import Erasure
-from fluvial.schemas.types import Micros
+from fluvial.schemas.types import LATEST, Micros
 
 
 class Tick(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tick"):
@@ -14,7 +16,7 @@ class Tick(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tick"):
     (`fluvial forget`); `erased` are the event ids of what land has forgotten for it, for the hops behind.
     """
 
-    slot: int
+    slot: Annotated[int, Meta(ge=0, le=LATEST // 1_000)]
     at: Micros
     flush: bool = False
     erase: Erasure | None = None

@@ -7,7 +7,8 @@ from msgspec import Meta
 Identifier = Annotated[str, Meta(min_length=1, max_length=256)]
 """A name given by the agent: source, run, task, agent, model, tool; 1 to 256 characters."""
 
-Micros = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
+Micros = Annotated[int, Meta(ge=EARLIEST, le=LATEST)]
 """Microseconds since 1970-01-01T00:00:00Z, from year 1 to year 9999."""
 
 Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]

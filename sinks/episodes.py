@@ -10,7 +10,7 @@ ids instead costs 20 ms a batch at 10,000 rows, 60 ms at 100,000 and .2 s at 1,0
 """
 
 import fcntl
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -176,9 +176,9 @@ class EpisodeStore:
         condition = (col("log_partition") == lit(partition)) & col("log_offset").isin(sorted(offsets))
         return [str(name) for name in self._table.search().where(condition).select(["id"]).to_arrow()["id"].to_pylist()]
 
-    def erase(self, partition: int, ids: Sequence[str], beat: Callable[[], object] = lambda: None) -> None:
+    def erase(self, partition: int, ids: Sequence[str]) -> None:
         """Delete these episodes of a partition, older versions and index included (sinks/episodes_erasure.py)."""
-        erase(self._table, self._files, ids, beat)
+        erase(self._table, self._files, ids)
         if not self._has_rows(partition):
             self._emptied(partition).touch()
 

@@ -70,31 +70,26 @@ class Files:
             yield
 
 
-def erase(table: Any, files: Files, ids: Sequence[str], beat: Callable[[], object]) -> None:
+def erase(table: Any, files: Files, ids: Sequence[str]) -> None:
     """Delete these rows and everything that is left of them in the files. Raises RuntimeError, OSError.
 
-    Repeated without ids it finishes what an earlier call has begun. `beat` is told of every step.
+    Repeated without ids it finishes what an earlier call has begun.
     """
     with files.maintaining():
         for start in range(0, len(ids), 1_000):
             _again(lambda some=ids[start : start + 1_000]: table.delete(col("id").isin(list(some))))  # type: ignore[misc]
-            beat()
         indexed = [index.name for index in table.list_indices()]
         for name in indexed:
             table.drop_index(name)
         _again(lambda: _nudge(table))
         _again(lambda: table.optimize(cleanup_older_than=AT_ONCE))
-        beat()
         if _deletions(table):
             _again(lambda: table.update(values_sql={"seq": "seq"}))
-            beat()
         if indexed:
             _again(lambda: table.create_index("text", config=FTS()))
-            beat()
         with files.alone() as alone:
             time.sleep(2 * AT_ONCE.total_seconds())
             _again(lambda: table.optimize(cleanup_older_than=AT_ONCE, delete_unverified=alone))
-        beat()
 
 
 def may_concern(erasure: Erasure) -> Expr | str | None:

@@ -43,9 +43,14 @@ class Epochs(Generic[T]):
         """Offset of the last record without origin that was given out."""
         return self._plain
 
-    def waits_for(self, origin: str) -> bool:
-        """Whether this is one of the origins whose ticks are waited for."""
-        return origin in self._reached
+    def check(self, origin: str, epoch: int) -> None:
+        """Raises ValueError where the headers are none that a hop writes: an unknown origin, an epoch not begun yet."""
+        if origin == OPERATOR:
+            return
+        if origin not in self._reached:
+            raise ValueError(f"{origin[:64]!r} does not write to this topic")
+        if epoch > self._reached[origin]:
+            raise ValueError(f"{origin} has not come to epoch {epoch:.3g}")
 
     def add(self, offset: int, origin: str | None, epoch: int, time: int, item: T) -> None:
         """Take a record; one that was handled before a restart is dropped.

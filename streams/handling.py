@@ -15,14 +15,17 @@ from aiokafka import ConsumerRecord
 from fluvial.schemas.codec import Undecodable, decode
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
-from fluvial.schemas.topics import HopPlan
-from fluvial.streams.epochs import OPERATOR, Epochs, is_from_hop
+from fluvial.schemas.topics import MAX_RECORD_BYTES, HopPlan
+from fluvial.streams.epochs import Epochs, is_from_hop
 from fluvial.streams.life import Life
 from fluvial.streams.partition import TICK_HEADER, Partition
-from fluvial.streams.turn import Arrival, Turn
+from fluvial.streams.turn import Arrival, Turn, micros_of
 
 BATCH = 256
 """Records of one transaction, about."""
+
+FARTHEST_AHEAD = 86_400 * 1_000_000
+"""A tick may be so far ahead of the time of its own record, microseconds: clocks differ, but not by a day."""
 
 Item = Arrival[Any] | Tick
 
@@ -32,6 +35,8 @@ class Handling:
 
     plan: ClassVar[HopPlan]
     life: Life
+    takes_ticks = True
+    """Whether ticks come in the source: in a topic that only agents write to, nobody's word on time is taken."""
     last_slot_read: int | None = None
     """Slot of the tick behind which nothing is read any more; None: the log has no end."""
 
@@ -86,15 +91,16 @@ class Handling:
                     await self._hand_over(turn, waiting)
                     waiting, turn.muted = [], muted
                 item = self._read(message)
-                if not isinstance(item, Tick):
-                    waiting.append(item)
-                elif item.slot > turn.progress.slot:
-                    await self._hand_over(turn, [*waiting, item])
+                tick = item if isinstance(item, Tick) and item.slot > turn.progress.slot else None
+                if tick is not None:
+                    await self._hand_over(turn, [*waiting, tick])
                     waiting = []
+                elif not isinstance(item, Tick):
+                    waiting.append(item)
                 turn.reach(resume=message.offset + 1)
-                if isinstance(item, Tick) and item.erase is not None:
+                if tick is not None and tick.erase is not None:
                     yield turn  # what is promised at this tick is carried out at a later one, by a later turn
-                    turn = partition.turn()
+                    turn = partition.turn(muted)
             await self._hand_over(turn, waiting)
             if turn.progress.resume > partition.progress.resume:
                 yield turn
@@ -126,9 +132,8 @@ class Handling:
         origin, epoch = None, 0
         try:
             if "origin" in headers:
-                origin, epoch = headers["origin"].decode(), int(headers.get("epoch", b"0"))
-                if origin != OPERATOR and not epochs.waits_for(origin):
-                    raise ValueError(f"{origin} does not write to this topic")
+                origin, epoch = (headers["origin"] or b"").decode(), int(headers.get("epoch") or b"0")
+                epochs.check(origin, epoch)
         except ValueError as error:
             origin = None
             if isinstance(item, Arrival):
@@ -144,14 +149,19 @@ class Handling:
     def _read(self, message: ConsumerRecord) -> Item:
         value = message.value or b""
         record, problem = None, None
+        time_us = micros_of(message.timestamp)
         try:
-            record = decode(value, Tick) if TICK_HEADER in message.headers else self.record_of(message)
+            if len(value) > MAX_RECORD_BYTES:
+                raise Undecodable(f"too long: {len(value):,} bytes unpacked, at most {MAX_RECORD_BYTES:,} are read")
+            if self.takes_ticks and TICK_HEADER in message.headers:
+                record = _tick(value, time_us)
+            else:
+                record = self.record_of(message)
         except Undecodable as error:
             problem = str(error)
         if isinstance(record, Tick):
             return record
         key = (message.key or b"").decode("utf-8", "replace")
-        time_us = message.timestamp * 1_000
         foreign = not is_from_hop(message.headers)
         return Arrival(record, key, message.topic, message.partition, message.offset, time_us, value, problem, foreign)
 
@@ -182,3 +192,11 @@ class Handling:
             else:
                 self.on_record(turn, item)
             self.life.beat()
+
+
+def _tick(value: bytes, time_us: int) -> Tick:
+    """The tick in a record of that time. Raises Undecodable."""
+    tick = decode(value, Tick)
+    if tick.at > time_us + FARTHEST_AHEAD:
+        raise Undecodable("a tick that is more than a day ahead of its record: time would stand still until then")
+    return tick

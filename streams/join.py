@@ -1,13 +1,16 @@
 """Join: parts of tool calls to tool calls, by trace and by session; what has waited long enough goes on as it is."""
 
+from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
+from fluvial.processors.erasure import mentions
 from fluvial.processors.join import Node, Request, Response, Tables, Trace, expire, take
 from fluvial.schemas.call_part import CallParts, EvaluationPart
 from fluvial.schemas.codec import encode
+from fluvial.schemas.erasure import Erasure
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import JOIN
@@ -58,10 +61,7 @@ class Join(Hop):
             reason = f"no request {response.request_id[:128]} came in the session: a result alone is no call"
             self._put_aside(turn, response, response.session, response.at, reason)
         if tick.erase is not None:
-            # What waited has gone on, to be forgotten by land; what is left only tells of calls that have gone.
-            for table in (tables.traces, tables.nodes, tables.requests, tables.responses):
-                for key in list(table):
-                    del table[key]
+            _forget(tables, tick.erase)
 
     def _put_aside(self, turn: Turn, record: Struct, key: str, at: int, reason: str) -> None:
         """A letter for what has waited in vain: its record counts as dead from now on."""
@@ -74,6 +74,20 @@ class Join(Hop):
 def _late(part: EvaluationPart) -> str:
     name = part.name[:128]
     return f"the evaluation {name} of span {part.span_id} came after its call had gone on, or its call never came"
+
+
+def _forget(tables: Tables, erasure: Erasure) -> None:
+    """Drop what tells of it. The calls of spans have gone on at this tick, to be forgotten by land."""
+    spans = {key for key, node in tables.nodes.items() if mentions(to_builtins(node), erasure, frozenset())}
+    traces = {key.partition("/")[0] for key in spans}
+    for trace_id in traces & set(tables.traces):
+        for span_id in tables.traces[trace_id].spans:
+            tables.nodes.pop(f"{trace_id}/{span_id}", None)
+        del tables.traces[trace_id]
+    halves: tuple[MutableMapping[str, Any], ...] = (tables.requests, tables.responses)
+    for table in halves:
+        for key in [key for key, half in table.items() if mentions(to_builtins(half), erasure, frozenset())]:
+            del table[key]
 
 
 def _tables(turn: Turn) -> Tables:

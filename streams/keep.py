@@ -141,7 +141,7 @@ class Keep(Hop):
 
     def on_tick(self, turn: Turn, tick: Tick) -> None:
         self._flush = self._flush or tick.flush
-        purge_what_is_due(turn, self.broker, self.prefix)
+        purge_what_is_due(turn, self.broker, self.prefix, self.life)
         if tick.erase is not None:
             self._erase(turn, tick, tick.erase)
 
@@ -171,9 +171,10 @@ class Keep(Hop):
 
     def _reopen(self) -> None:
         """Opened again, the file is written anew, and the snapshot after it."""
-        self.close_partition(0)
-        self._shelf = Shelf(self._live, self._snapshot, self._embed, self._quack_port)
-        self._shelf.refresh()
+        with self.life.patient():
+            self.close_partition(0)
+            self._shelf = Shelf(self._live, self._snapshot, self._embed, self._quack_port)
+            self._shelf.refresh()
 
     def _fold(self, turn: Turn, last: bool = False) -> None:
         """Fold what has come; durable on return. Only at the end of a turn (`last`) has the store come as far as it."""

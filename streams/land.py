@@ -5,7 +5,7 @@ call is: the row of this very position is our own earlier attempt, one of anothe
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ class Land(Hop):
             self._maintain_if_owner(turn.partition)
 
     def _land(self, turn: Turn, arrivals: Sequence[Arrival[ToolCall]]) -> None:
-        usable = _not_forgotten(turn, list(_usable(turn, arrivals, self.redactor)))
+        usable = _not_forgotten(turn, list(_usable(turn, arrivals, self.redactor, self.life.beat)))
         stored = self._store.positions(landing.call.event_id for landing in usable)
         landings = _firsts(turn, usable, stored)
         runs = turn.table("runs", RunState)
@@ -118,7 +118,7 @@ class Land(Hop):
             turn.emit(EPISODES, stream_key(episode.tool, episode.chain, episode.token_pair), _to_send(episode))
 
     def _forget(self, turn: Turn, tick: Tick) -> None:
-        carry_out(turn, self._store, self.life.beat)
+        carry_out(turn, self._store, self.life)
         forget(turn, tick, self._store)
         _forget_idle_runs(turn, tick)
 
@@ -134,9 +134,12 @@ class Land(Hop):
             log.warning("the episode store could not be maintained", error=str(error))
 
 
-def _usable(turn: Turn, arrivals: Sequence[Arrival[ToolCall]], redactor: Redactor) -> Iterator[Landing]:
-    """The calls that can land; the others become dead letters."""
+def _usable(
+    turn: Turn, arrivals: Sequence[Arrival[ToolCall]], redactor: Redactor, beat: Callable[[], object]
+) -> Iterator[Landing]:
+    """The calls that can land; the others become dead letters. `beat` is told of each: a large one takes seconds."""
     for arrival in arrivals:
+        beat()
         if problem := problem_of(arrival.record):
             turn.dead_letter(arrival, problem)
             continue

@@ -5,14 +5,13 @@ later turn deletes the rows: whoever dies in between finds the order in the stat
 depends on the log alone, and the same events published again are known by their hashes.
 """
 
-from collections.abc import Callable
-
 from fluvial.processors.erasure import concerns
 from fluvial.processors.run_context import RunState
 from fluvial.schemas.codec import encode
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.tick import Tick
 from fluvial.sinks.episodes import EpisodeStore
+from fluvial.streams.life import Life
 from fluvial.streams.state import Table
 from fluvial.streams.turn import Turn
 
@@ -51,12 +50,13 @@ def forget(turn: Turn, tick: Tick, store: EpisodeStore) -> None:
         _to_delete(turn)[str(tick.slot)] = tuple(sorted(offsets))
 
 
-def carry_out(turn: Turn, store: EpisodeStore, beat: Callable[[], object]) -> None:
-    """Delete from the store what earlier turns have forgotten; `beat` is told of every step."""
+def carry_out(turn: Turn, store: EpisodeStore, life: Life) -> None:
+    """Delete from the store what earlier turns have forgotten."""
     waiting, forgotten = _to_delete(turn), _forgotten(turn)
     for slot in [slot for slot in waiting if int(slot) <= turn.began]:
         there = store.ids_at(turn.partition, waiting[slot])
-        store.erase(turn.partition, [event_id for event_id in there if stable_id(event_id) in forgotten], beat)
+        with life.patient():
+            store.erase(turn.partition, [event_id for event_id in there if stable_id(event_id) in forgotten])
         del waiting[slot]
 
 

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
+
+WHOLE_STORE_SECONDS = 1_800.0
+"""What rewriting a store may take; it grows with the store."""
 
 
 class Life:
@@ -32,6 +36,23 @@ class Life:
         self._at[key] = what
         yield
         del self._at[key]
+
+    @contextmanager
+    def patient(self, seconds: float = WHOLE_STORE_SECONDS) -> Iterator[None]:
+        """While a step lasts that goes over a whole store or topic and has no steps of its own: so long, it is life."""
+        over = Event()
+
+        def beat() -> None:
+            for _ in range(round(seconds)):
+                if over.wait(1.0):
+                    return
+                self.beat()
+
+        Thread(target=beat, name="patience", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
 
     def doing(self) -> str:
         """What it is at, in words that may follow "while"."""

@@ -17,6 +17,7 @@ from fluvial.schemas.erasure import Erasure
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import DEAD_LETTERS, DISTIL, GATHER, JOIN, MAX_RECORD_BYTES, WATCH
 from fluvial.streams.admin import BrokerAway, delete_before
+from fluvial.streams.life import Life
 from fluvial.streams.log_reader import LogReader, LogRecord, TopicMissing
 from fluvial.streams.progress import marks
 from fluvial.streams.state import Table
@@ -34,13 +35,13 @@ def purge_later(turn: Turn, tick: Tick) -> None:
         _orders(turn)[str(tick.slot)] = tick.erase
 
 
-def purge_what_is_due(turn: Turn, broker: str, prefix: str) -> None:
+def purge_what_is_due(turn: Turn, broker: str, prefix: str, life: Life) -> None:
     """Carry out the orders of earlier turns. Raises BrokerAway, TopicMissing, KafkaError."""
     orders = _orders(turn)
     due = [slot for slot in orders if int(slot) <= turn.began]
     if not due:
         return
-    with LogReader(broker) as reader:
+    with life.patient(), LogReader(broker) as reader:
         for slot in due:
             letters = purge_letters(reader, orders[slot], prefix)
             log.info("erasure carried out in the topics", slot=int(slot), dead_letters=letters)

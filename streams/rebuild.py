@@ -4,6 +4,7 @@ It may be interrupted anywhere: what no hop makes again is written to a journal 
 journal is there, `fluvial up` does not start and the rebuild begins anew from it.
 """
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -108,8 +109,16 @@ def _journal(broker: str, prefix: str, data: Path) -> Journal:
         letters=letters,
     )
     new = path.with_suffix(".new")
-    new.write_bytes(encode(journal))
+    with new.open("wb") as file:
+        file.write(encode(journal))
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)
+    folder = os.open(data, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # topics are deleted next: after a power cut the journal alone has what was in them
+    finally:
+        os.close(folder)
     return journal
 
 

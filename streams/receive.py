@@ -18,7 +18,7 @@ from fluvial.schemas.tool_call import ToolCall
 from fluvial.schemas.topics import AGENT_EVENTS, EVENTS, LOGS, OTLP_LOGS, OTLP_SPANS, SPANS
 from fluvial.streams.hand_on import hand_on, hand_on_parts
 from fluvial.streams.hop import Hop
-from fluvial.streams.turn import Arrival, Turn
+from fluvial.streams.turn import Arrival, Turn, micros_of
 
 ALIVE_SECONDS = 30.0
 """Where no ticks come, a mark so often says that the hop is there."""
@@ -29,7 +29,7 @@ _ENVELOPE = ("ce_", "content-type")
 def message_of(record: ConsumerRecord) -> Message:
     """The Kafka record as the readers of the formats take it."""
     key = (record.key or b"").decode("utf-8", "replace")
-    return Message(record.value, dict(record.headers), key, record.timestamp * 1_000)
+    return Message(record.value, dict(record.headers), key, micros_of(record.timestamp))
 
 
 def call_of(record: ConsumerRecord, mapping: Map | None) -> ToolCall:
@@ -68,6 +68,8 @@ def _why_not_whole(reading: Reading) -> str:
 
 class Receive(Hop):
     """Every message is counted once: dead where something in it could not be used, which does not hold up the rest."""
+
+    takes_ticks = False
 
     def __init__(self, broker: str, *, mapping: Map | None = None, **hop: Any) -> None:
         super().__init__(broker, **hop)

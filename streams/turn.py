@@ -14,6 +14,7 @@ from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import DEAD_LETTERS, Topic
+from fluvial.schemas.types import EARLIEST, LATEST
 from fluvial.streams.state import State, Table
 
 T = TypeVar("T")
@@ -44,6 +45,11 @@ class Arrival(Generic[T]):
     """Why `value` is no record (`record` is then None)."""
     foreign: bool = True
     """Whether an agent or an operator sent it, and no hop."""
+
+
+def micros_of(timestamp_ms: int) -> int:
+    """The time of a Kafka record, microseconds UTC; one outside of the years 1 to 9999 is the nearest within."""
+    return min(max(timestamp_ms * 1_000, EARLIEST), LATEST)
 
 
 @dataclass(frozen=True, slots=True)

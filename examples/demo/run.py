@@ -99,9 +99,9 @@ def river(data: Path) -> Iterator[None]:
     with (data / "up.log").open("wb") as log:
         process = subprocess.Popen([*_fluvial(), "up"], stdout=log, stderr=log)
     try:
-        with console.status("Starting Apache Kafka and six hops (the first time its jars are fetched) ..."):
+        with console.status("Starting Apache Kafka and ten hops (the first time its jars are fetched) ..."):
             _until_ready(process, data)
-        console.print("Apache Kafka and six hops are running.")
+        console.print("Apache Kafka and ten hops are running.")
         yield
     finally:
         process.send_signal(signal.SIGINT)

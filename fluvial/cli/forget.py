@@ -46,6 +46,8 @@ def register(app: typer.Typer) -> None:
         ids = event_ids(settings, erasure)
         with LogReader(settings.broker_address(), timeout=ANSWER_SECONDS) as reader:
             before = list(look(settings, reader, erasure, ids))
+        if not any(place.found for place in before):
+            fail(f"Nothing tells of {erasure.what} {erasure.value} (--data {settings.data}): is that its name?")
         if not (yes or context.json):
             _ask(erasure, len(ids), settings)
         _until_nothing_is_left(settings, erasure, len(ids), timeout)

@@ -143,7 +143,9 @@ TOLD: dict[str, Callable[["Station"], str]] = {
     "published": _published,
     "dead letter": _dead_letter,
     "waiting": lambda at: f"{at['hop']} has not come to it yet",
-    "handled": lambda at: f"{at['hop']} has handled it; its episode is not in this data folder (--data)",
+    "handled": lambda at: (
+        f"{at['hop']} has handled it; its episode was forgotten (`fluvial forget`) or is in another folder (--data)"
+    ),
     "landed": _landed,
     "watched": _watched,
     "gathering": _gathering,

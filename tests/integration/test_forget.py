@@ -251,7 +251,7 @@ def test_what_cannot_be_forgotten_is_said_before_anything_is_done(fluvial: Fluvi
     for arguments in ((), ("--run", "a", "--agent", "b"), ("--run", " ")):
         answer = fluvial("forget", *arguments)
         assert (answer.returncode, answer.stderr) == (2, "Name one of --run, --agent and --subject.\n")
-    asked = fluvial("forget", "--run", "nobody")
-    assert asked.returncode == 2
-    assert asked.stderr.endswith("Say --yes where nobody can be asked.\n")
-    assert DEAD_LETTERS.name not in asked.stdout
+    unknown = fluvial("forget", "--run", "nobody", "--yes")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith("Nothing tells of run nobody")
+    assert DEAD_LETTERS.name not in unknown.stdout

@@ -33,6 +33,10 @@ def call(**fields: Any) -> ToolCall:
         ),
         ({"metrics": {"gas": float("nan")}}, "gas is nan: leave out what was not measured"),
         ({"reward": float("-inf")}, "reward is -inf: leave out what was not measured"),
+        (
+            {"error_type": "Timeout"},
+            "status is ok (or not given), but an error is named: give status as error, or leave the error out",
+        ),
         ({"seq": 2**63}, "seq is beyond 64 bits: number the calls of a run from 0"),
         (
             {"labels": {str(n): "" for n in range(65)}},

@@ -98,11 +98,14 @@ async def test_after_its_wait_in_ticks_a_call_goes_on_with_what_is_known(river: 
     assert {call.tool: call.status for call in await river.read(TOOL_CALLS)} == {"swap": "ok", "tool-1": "unknown"}
 
 
-async def test_a_flush_hands_on_all_that_is_held(river: River) -> None:
+async def test_a_flush_hands_on_the_spans_and_leaves_calls_under_way_to_their_results(river: River) -> None:
     (join,) = await river.start(Join)
     await put(river, tool(), request(1), response(2))
     await put(river, tool("1" * 32, "00f067aa0ba90202"), partition=3)
     await river.tick(CALL_PARTS, flush=True)
+    await river.has_handled(join, CALL_PARTS)
+    assert sorted(call.event_id for call in await river.read(TOOL_CALLS)) == [TOOL, "00f067aa0ba90202"]
+    await river.tick(CALL_PARTS, seconds=301)
     await river.has_handled(join, CALL_PARTS)
     assert sorted(call.event_id for call in await river.read(TOOL_CALLS)) == [TOOL, "00f067aa0ba90202", "e1"]
     (letter,) = await river.read(DEAD_LETTERS)
@@ -150,14 +153,23 @@ async def test_what_is_held_survives_the_worker(river: River) -> None:
     assert (calls["swap"].agent_id, calls["tool-1"].result) == ("desk", "done")
 
 
-async def test_at_an_erasure_what_waits_goes_on_and_nothing_is_held_any_more(river: River) -> None:
+async def held(river: River) -> set[str]:
+    """The tables that hold something."""
+    rows: dict[bytes, bytes] = dict(await river.read(JOIN.state_topic))
+    kept = [key for key, value in rows.items() if value is not None and key != PROGRESS_KEY]
+    return {key.decode().partition("\x1f")[0] for key in kept}
+
+
+async def test_at_an_erasure_spans_go_on_and_only_what_tells_of_it_is_dropped(river: River) -> None:
     (join,) = await river.start(Join)
     await put(river, agent(), tool(), request(1), request(2), response(2))
     await river.tick(CALL_PARTS, erase=Erasure(what="agent", value="desk"))
     await river.has_handled(join, CALL_PARTS)
-    assert sorted(call.tool for call in await river.read(TOOL_CALLS)) == ["swap", "tool-1", "tool-2"]
-    held: dict[bytes, bytes] = dict(await river.read(JOIN.state_topic))
-    assert [key for key, value in held.items() if value is not None and key != PROGRESS_KEY] == []
+    assert sorted(call.tool for call in await river.read(TOOL_CALLS)) == ["swap", "tool-2"]
+    assert await held(river) == {"requests"}
+    await river.tick(CALL_PARTS, erase=Erasure(what="run", value="s1"))
+    await river.has_handled(join, CALL_PARTS)
+    assert await held(river) == set()
 
 
 async def test_ticks_of_the_join_do_not_go_into_tool_calls(river: River) -> None:

@@ -12,6 +12,7 @@ from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import CALL_PARTS, CLUSTERS, DEAD_LETTERS, DISTIL, EPISODES, GATHER, JOIN, WATCH, Topic
 from fluvial.streams import purge
 from fluvial.streams.dead_letters import dead_letters
+from fluvial.streams.life import Life
 from fluvial.streams.log_reader import LogReader
 from fluvial.streams.purge import cut, purge_later, purge_letters, purge_what_is_due
 from fluvial.streams.state import State
@@ -91,9 +92,10 @@ def test_an_order_waits_in_the_state_until_it_is_committed(dry_river: Any) -> No
     state = State()
     turn = Turn("keep", 0, state, Progress(resume=0, slot=4))
     purge_later(turn, Tick(slot=5, at=5, erase=SECRET))
-    purge_what_is_due(turn, dry_river.broker, dry_river.prefix)
+    purge_what_is_due(turn, dry_river.broker, dry_river.prefix, Life())
+    later = Turn("keep", 0, state, Progress(resume=0, slot=5))
     with LogReader(dry_river.broker) as reader:
         assert left(reader, dry_river.prefix) == [1]
-        purge_what_is_due(Turn("keep", 0, state, Progress(resume=0, slot=5)), dry_river.broker, dry_river.prefix)
+        purge_what_is_due(later, dry_river.broker, dry_river.prefix, Life())
         assert left(reader, dry_river.prefix) == []
     assert dict(state.table("to-purge", Erasure)) == {}
