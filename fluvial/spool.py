@@ -17,7 +17,7 @@ from typing import Literal
 
 from fluvial.frames import Frame, Record, frame, frame_at, is_torn, next_frame
 from fluvial.spool_home import SpoolHome, homes_left, new_home
-from fluvial.spool_segment import Segment, Spooled, to_disk, write
+from fluvial.spool_segment import Segment, Spooled, segments_of, to_disk, write
 
 log = logging.getLogger("fluvial.publish")
 
@@ -65,6 +65,7 @@ class Spool:
         self._queue = deque[Segment]()
         self._home: SpoolHome | None = None
         self._adopted: list[SpoolHome] = []
+        self._left_alone = set[Path]()
         self._writing: Segment | None = None
         self._file = -1
         self._last_number = 0
@@ -96,19 +97,26 @@ class Spool:
         return True
 
     def adopt(self) -> int:
-        """Put the homes that ended processes left before everything else; gives their number. Raises OSError."""
-        homes = homes_left(self.destination)
-        segments = []
-        for home in homes:
-            settled, offset = home.settled()
-            for number, size in home.segments():
-                read_to = size if number < settled else min(offset, size) if number == settled else 0
-                segments.append(Segment(home, number, size, read_to))
+        """Put the homes that ended processes left before everything else; gives the number of those with segments.
+
+        A home that cannot be read is left alone until the next look. Raises OSError.
+        """
+        homes, segments, count = list[SpoolHome](), list[Segment](), 0
+        for home in homes_left(self.destination):
+            try:
+                found = segments_of(home)
+            except (OSError, ValueError) as error:
+                home.leave()
+                self._leave_alone(home, error)
+                continue
+            homes.append(home)
+            segments += found
+            count += bool(found)
         with self._lock:
             self._adopted += homes
             self._queue.extendleft(reversed(segments))
             self._bytes += sum(segment.size for segment in segments)
-        return len(homes)
+        return count
 
     def has_unread(self) -> bool:
         return any(segment.read_to < segment.size for segment in self._queue)
@@ -165,7 +173,7 @@ class Spool:
         for segment in done:
             segment.path.unlink(missing_ok=True)
         for home in ended:
-            home.remove()
+            self._remove(home)
 
     def save(self, earliest: Mapping[Segment, int]) -> None:
         """Note how far everything is settled and bring what is not to the disk, as `sync` says. Raises OSError."""
@@ -213,7 +221,7 @@ class Spool:
             if any(segment.home is home for segment in self._queue):
                 home.leave()
             else:
-                home.remove()
+                self._remove(home)
 
     def disown(self) -> None:
         """In a forked child: the files and the locks are the parent's."""
@@ -224,6 +232,17 @@ class Spool:
 
     def _homes(self) -> list[SpoolHome]:
         return [*self._adopted, *([self._home] if self._home else [])]
+
+    def _remove(self, home: SpoolHome) -> None:
+        try:
+            home.remove()
+        except OSError as error:
+            self._leave_alone(home, error)
+
+    def _leave_alone(self, home: SpoolHome, error: Exception) -> None:
+        if home.folder not in self._left_alone:
+            log.warning("%s is left alone (%s): look what is in it, or delete it (said once).", home.folder, error)
+        self._left_alone.add(home.folder)
 
     def _roll(self) -> Segment:
         """A new segment to write to."""

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ except ImportError:  # Windows has no flock
 
 TRIES = 10
 NAME_CHARACTERS = 100
+LOCK_NAMES = "[0-9]*-[0-9]*.lock"
+SEGMENT_NAMES = "[0-9]" * 10 + ".spool"
 _SETTLED = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 
@@ -39,8 +42,9 @@ class SpoolHome:
         return self.folder / f"{number:010d}.spool"
 
     def segments(self) -> list[tuple[int, int]]:
-        """Number and size of every segment, oldest first."""
-        return sorted((int(path.stem), path.stat().st_size) for path in self.folder.glob("*.spool"))
+        """Number and size of every segment, oldest first; other files are nobody's business. Raises OSError."""
+        paths = (path for path in self.folder.glob(SEGMENT_NAMES) if path.is_file())
+        return sorted((int(path.stem), path.stat().st_size) for path in paths)
 
     def settled(self) -> tuple[int, int]:
         """Segment and offset before which everything is settled; (0, 0) if that was never noted."""
@@ -64,12 +68,17 @@ class SpoolHome:
         self._noted = segment, offset
 
     def remove(self) -> None:
-        """Delete the home, which has no segments left, and the folders above it if they are empty."""
-        (self.folder / "settled").unlink(missing_ok=True)
-        if self.folder.exists():
-            self.folder.rmdir()
-        self.folder.with_suffix(".lock").unlink(missing_ok=True)
-        self.leave()
+        """Delete the home, which has no segments left, and the folders above it if they are empty.
+
+        Raises OSError if something else is in it; it is unlocked then too.
+        """
+        try:
+            (self.folder / "settled").unlink(missing_ok=True)
+            if self.folder.exists():
+                self.folder.rmdir()
+            self.folder.with_suffix(".lock").unlink(missing_ok=True)
+        finally:
+            self.leave()
         for folder in (self.folder.parent, self.folder.parent.parent):
             try:
                 folder.rmdir()
@@ -114,22 +123,28 @@ def new_home(destination: Path) -> SpoolHome:
 def homes_left(destination: Path) -> list[SpoolHome]:
     """The homes in `destination` that processes left when they ended, oldest first, locked for this one.
 
-    Those of other users are left alone. Raises OSError.
+    Those of other users, and whatever else cannot be opened, are left alone. Raises OSError if nothing can be locked.
     """
     homes = []
-    for path in sorted(destination.glob("*.lock")):
+    for path in sorted(destination.glob(LOCK_NAMES)):
         try:
             lock = os.open(path, os.O_RDWR)
-        except (FileNotFoundError, PermissionError):
+        except OSError:
             continue
-        if not _locked(lock, wait=False) or not os.fstat(lock).st_nlink:
+        try:
+            is_ours = _locked(lock, wait=False) and os.fstat(lock).st_nlink > 0
+        except OSError:
+            os.close(lock)
+            raise
+        if not is_ours:
             os.close(lock)
             continue
         home = SpoolHome(path.with_suffix(""), lock)
         if home.folder.is_dir():
             homes.append(home)
         else:
-            home.remove()
+            with suppress(OSError):  # a file of that name is no home
+                home.remove()
     return homes
 
 

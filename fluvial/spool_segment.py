@@ -50,6 +50,17 @@ class Spooled(NamedTuple):
     start: int
 
 
+def segments_of(home: SpoolHome) -> list[Segment]:
+    """The segments that an ended process left, each read as far as it is settled. Raises OSError if one cannot be."""
+    settled, offset = home.settled()
+    segments = []
+    for number, size in home.segments():
+        read_to = size if number < settled else min(offset, size) if number == settled else 0
+        segments.append(Segment(home, number, size, read_to))
+        segments[-1].bytes_between(0, 0)
+    return segments
+
+
 def write(file: int, data: bytes, at: int) -> None:
     """Write all of the data. Raises OSError; some of it may be written then."""
     done = os.pwrite(file, data, at)

@@ -1,5 +1,6 @@
 """The one form of a dead letter, whoever puts a record aside: without secrets, and bounded whatever the record was."""
 
+import re
 from typing import Any
 
 from fluvial.processors.redact import KEYLESS, Redactor
@@ -11,6 +12,9 @@ LINE_BYTES = 1_024
 ID_CHARACTERS = 128
 OVERLAP_BYTES = 4_096
 """Read beyond what is kept, so that a secret across the end is seen whole."""
+_BINARY = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_NO_TEXT = "[redacted:binary]"
+"""Stands for protobuf, UTF-16, and the like: what is a secret in it cannot be told from the rest."""
 
 
 def dead_letter(
@@ -35,12 +39,19 @@ def dead_letter(
         partition=partition,
         offset=offset,
         reason=_kept(reason, LINE_BYTES, redactor),
-        value=_kept(_clean_json(value, redactor) or value, KEEP_BYTES, redactor),
+        value=_value(value, redactor),
         at=at,
         key=_kept(key, LINE_BYTES, redactor),
         event_id=redactor.text(event_id[:LINE_BYTES])[0][:ID_CHARACTERS],
         size=len(value),
     )
+
+
+def _value(value: bytes, redactor: Redactor) -> str:
+    """The record as text without secrets; of binary data, which have control characters, nothing."""
+    if _BINARY.search(value):
+        return _NO_TEXT
+    return _kept(_clean_json(value, redactor) or value, KEEP_BYTES, redactor)
 
 
 def _kept(whole: bytes | str, most: int, redactor: Redactor) -> str:
@@ -49,7 +60,7 @@ def _kept(whole: bytes | str, most: int, redactor: Redactor) -> str:
     text = data[: most + OVERLAP_BYTES].decode("utf-8", "replace")
     clean = redactor.text(text)[0]
     if "\0" in text and redactor.text(text.replace("\0", ""))[1]:
-        return "[redacted:binary]"  # UTF-16 and the like: what is a secret in it cannot be told from the rest
+        return _NO_TEXT
     kept = clean.encode()
     if len(data) > most + OVERLAP_BYTES:
         kept = kept[:-OVERLAP_BYTES]  # a secret across the end of what was read was not seen whole

@@ -13,9 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from fluvial.processors.find_secrets import find_secrets, is_key_bytes, may_hold_secrets
-from fluvial.processors.secret_names import SCHEME, kind_of_name, secret_kind
+from fluvial.processors.secret_names import MARK, SCHEME, kind_of_name, secret_kind
 from fluvial.processors.seed_phrase import is_seed_phrase, seed_words
 from fluvial.schemas.codec import encode
+from fluvial.schemas.ids import stable_id
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.tool_call import ToolCall
 
@@ -26,6 +27,9 @@ _TEXTS = (
     *("source", "run_id", "event_id", "task_id", "agent_id", "call_id", "tool", "model", "chain", "token_pair"),
     *("error_type", "error_message", "reflection"),
 )
+_MOST = {"event_id": 128, "chain": 128, "token_pair": 128, "error_message": 65_536, "reflection": 65_536}
+"""Characters of a text of a call; of the others LONGEST."""
+LONGEST = 256
 _PLAIN_ID = re.compile(r"[0-9a-f-]{1,40}|[a-z_ ]{1,19}")
 _LINE_END = re.compile(r"\\[nr]|\s")
 _HEX_KEY = re.compile(r"(?:0x)?([0-9a-fA-F]{64})")
@@ -47,7 +51,11 @@ class Redactor:
     personal: bool = False
 
     def call(self, call: ToolCall) -> tuple[ToolCall, int]:
-        """The call without secrets in any of its texts, names and ids included. Times and figures stay."""
+        """The call without secrets in any of its texts, names and ids included. Times and figures stay.
+
+        A mark may be longer than its secret: what would be too long for a call then is cut, but of an event id there is
+        a hash of it instead, as different events must not become one.
+        """
         texts = {name: value for name in _TEXTS if (value := getattr(call, name)) and not _PLAIN_ID.fullmatch(value)}
         whole = encode((call.args, call.result, call.labels, call.metrics, *texts.values())).decode()
         if not may_hold_secrets(whole, self.personal):
@@ -57,11 +65,15 @@ class Redactor:
         for name, value in {**{name: getattr(call, name) for name in _NAMED}, **texts}.items():
             clean, found = self.value(value)
             if found:
-                changed[name] = clean
+                changed[name] = within(clean, _MOST.get(name, LONGEST)) if name in texts else clean
                 count += found
+                if name == "event_id" and len(clean) > _MOST[name]:
+                    changed[name] = stable_id(clean)
+        if "labels" in changed:
+            changed["labels"] = {within(name, 128): within(value, 65_536) for name, value in changed["labels"].items()}
         names, found = self._names(call.metrics)
         if found:
-            changed["metrics"] = {names[name]: value for name, value in call.metrics.items()}
+            changed["metrics"] = {within(names[name], 128): value for name, value in call.metrics.items()}
             count += found
         return (replace(call, **changed), count) if count else (call, 0)
 
@@ -174,6 +186,14 @@ class Redactor:
 
 KEYLESS = Redactor()
 """For whoever was given no key."""
+
+
+def within(clean: str, most: int) -> str:
+    """At most `most` characters of a text that has been redacted, and of no mark a part."""
+    if len(clean) <= most:
+        return clean
+    split = [mark.start() for mark in MARK.finditer(clean) if mark.start() < most < mark.end()]
+    return clean[: split[0] if split else most]
 
 
 def count_marks(call: ToolCall) -> int:

@@ -92,26 +92,33 @@ NEEDLES = tuple(sorted({needle for pattern in PATTERNS for needle in pattern.nee
 LONG_RUN = re.compile(r"[A-Za-z0-9_.~+/=:-]{20,}")
 """Where the tokens of TOKENS and what is encoded can stand: most texts have no such stretch."""
 
-_API_KEYS = (
-    r"sk-(?=[A-Za-z_-]*[0-9])[\w-]{20,}"  # OpenAI, Anthropic, OpenRouter, Langfuse
+_DISTINCT_KEYS = (
+    r"sk-(?:proj|svcacct|admin|ant-\w{3,9}|or-v1|lf)-(?=[A-Za-z_-]{0,99}[0-9])[\w-]{20,}|sk-[0-9a-f]{32}"
+    r"|sk-(?=[\w-]{0,99}[0-9])(?=[\w-]{0,99}[A-Z])[\w-]{32,}"
     r"|[sr]k_(?:live|test|prod)_\w{16,}|whsec_[A-Za-z0-9+/=]{24,}"  # Stripe
     r"|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|gl(?:pat|dt|rt|ptt|cbt|ft|soat|imt|agent|oas)-[\w.-]{20,}"
     r"|xox[abeoprs]-[\w.-]{16,}|xapp-\d-[\w-]{20,}"  # Slack
     r"|AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}"  # Google
-    r"|(?:hf|npm|r8|gsk|xai|nvapi|pplx|tvly|re)[_-][A-Za-z0-9_-]{0,8}[A-Za-z0-9]{24,}|pypi-[\w-]{40,}"
-    r"|SG\.[\w-]{16,32}\.[\w-]{16,64}|SK[0-9a-f]{32}|key-[0-9a-f]{32}|[0-9a-f]{32}-us\d{1,2}"  # mail, Twilio
-    r"|xkeysib-[0-9a-f]{64}-\w{16}|do[opr]_v1_[0-9a-f]{64}|dapi[0-9a-f]{32}|hv[sbr]\.[\w-]{24,}|lin_api_\w{32,}"
-    r"|ntn_\w{40,}|fig[dur]_[\w-]{30,}|pul-[0-9a-f]{40}|sntry[su]_[\w=+/]{40,}|sb[ps]_\w{36,}|PMAK-[\w-]{50,}"
-    r"|ph[cx]_\w{40,}|ATATT3[\w=-]{40,}|ATBB\w{24,}|dckr_pat_[\w-]{24,}|tskey-[\w-]{20,}|rubygems_[0-9a-f]{40,}"
+    r"|(?:hf|npm|gsk|xai|nvapi|pplx|tvly)[_-][A-Za-z0-9_-]{0,8}[A-Za-z0-9]{24,}|pypi-[\w-]{40,}"
+    r"|(?:r8|re|ntn|sb[ps]|ph[cx])_(?=\w{0,99}[0-9])(?=\w{0,99}[A-Z])\w{24,}"
+    r"|SG\.[\w-]{16,32}\.[\w-]{16,64}|xkeysib-[0-9a-f]{64}-\w{16}|do[opr]_v1_[0-9a-f]{64}|dapi[0-9a-f]{32}"  # mail
+    r"|lin_api_\w{32,}|fig[dur]_[\w-]{30,}|pul-[0-9a-f]{40}|sntry[su]_[\w=+/]{40,}|PMAK-[\w-]{50,}"
+    r"|ATATT3[\w=-]{40,}|ATBB\w{24,}|dckr_pat_[\w-]{24,}|tskey-[\w-]{20,}|rubygems_[0-9a-f]{40,}"
     r"|glsa_\w{32,}|glc_[\w=+/]{32,}|lsv2_[ps][tk]_\w{30,}|NRAK-[A-Z0-9]{20,}|dt0c01\.\w{20,}\.\w{60,}"
     r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|sq0(?:atp|csp)-[\w-]{22,}|EAACEdEose0cBA\w{20,}|ops_eyJ[\w-]{100,}"
+)
+"""Of a form that nothing else has, so that `-` and `_` may stand before them: `run-ghp_...`, `user_AKIA...`."""
+_OTHER_KEYS = (
+    r"sk-(?=[A-Za-z_-]*[0-9])[\w-]{20,}"  # OpenAI, Anthropic, OpenRouter, Langfuse
+    r"|(?:r8|re)[_-][A-Za-z0-9_-]{0,8}[A-Za-z0-9]{24,}|hv[sbr]\.[\w-]{24,}|ntn_\w{40,}|sb[ps]_\w{36,}|ph[cx]_\w{40,}"
+    r"|SK[0-9a-f]{32}|key-[0-9a-f]{32}|[0-9a-f]{32}-us\d{1,2}"  # Twilio, mail
     r"|\w{3}[78]Q~[\w.~-]{31,34}"  # Microsoft Entra
 )
 TOKENS = re.compile(
-    rf"(?<![A-Za-z0-9_-])(?:(?P<api_key>{_API_KEYS})"
-    r"|(?P<jwt>eyJ[\w-]{8,}(?:\.[\w-]*(?:\.[\w-]{8,}){3}|\.[\w-]{8,}(?:\.[\w-]*)?))"
+    rf"(?<![A-Za-z0-9])(?:(?P<api_key>(?<![_-])(?:{_OTHER_KEYS})|{_DISTINCT_KEYS})"
+    r"|(?P<jwt>(?<![_-])eyJ[\w-]{8,}(?:\.[\w-]*(?:\.[\w-]{8,}){3}|\.[\w-]{8,}(?:\.[\w-]*)?))"
     r"|(?P<access_key>(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z]))"
-    r"|(?P<token>[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-]))"  # Discord
+    r"|(?P<token>(?<![_-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,40}(?![\w-]))"  # Discord
     r"|(?P<private_key>[tuvxyzYZ]prv[1-9A-HJ-NP-Za-km-z]{100,112}|AGE-SECRET-KEY-1[0-9A-Z]{50,}))"
     r"|(?<![0-9])(?P<bot>\d{8,10}:AA[\w-]{32,35})(?![\w-])",  # Telegram
     re.ASCII,

@@ -1,6 +1,7 @@
 """The one table of topics: name, key, record, partitions, retention."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from fluvial.schemas.alert import Alert
@@ -122,3 +123,9 @@ FOREIGN_TOPICS = (OTLP_SPANS, OTLP_LOGS, AGENT_EVENTS)
 OWN_TOPICS = (CALL_PARTS, TOOL_CALLS, EPISODES, CLUSTERS, DRIFT, INSIGHT_OPS, ALERTS, DEAD_LETTERS)
 STREAM_TOPICS = FOREIGN_TOPICS + OWN_TOPICS
 ALL_TOPICS = STREAM_TOPICS + tuple(plan.state_topic for plan in HOPS.values())
+
+
+@cache
+def senders(topic: Topic) -> tuple[str, ...]:
+    """The hops that write to a topic, whether or not its reader waits for their ticks."""
+    return tuple(plan.name for plan in HOPS.values() if topic in plan.outputs)

@@ -1,10 +1,10 @@
 """The balance between hops: what hops sent into a topic is what the hop behind has read or still waits for."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fluvial.schemas.topics import HOPS, HopPlan, Topic
+from fluvial.schemas.topics import HOPS, HopPlan, Topic, senders
 from fluvial.streams.log_reader import LogReader
 from fluvial.streams.progress import Mark, Place, Waiting, marks, waiting
 
@@ -48,7 +48,7 @@ def _open_now(reader: LogReader, prefix: str) -> list[Flow]:
     """What is sent while the topics are looked at makes no difference: it is between the marks before and after."""
     plans = list(HOPS.values())
     before = marks(reader, plans, prefix)
-    behind = [plan for plan in plans if _producers(plan.source)]
+    behind = [plan for plan in plans if senders(plan.source)]
     waits = waiting(reader, behind, before, prefix)
     after = marks(reader, plans, prefix)
     return [flow for plan in behind if (flow := _open(plan, before, waits, after))]
@@ -59,17 +59,13 @@ def _open(
 ) -> Flow | None:
     own = [mark.progress for (hop, _), mark in before.items() if hop == plan.name]
     ahead = [one for (hop, _), one in waits.items() if hop == plan.name]
-    senders = [mark.progress for (hop, _), mark in before.items() if hop in _producers(plan.source)]
-    unclear = any(one.muted_until > one.resume or sum(one.sent.values()) != one.emitted for one in senders)
+    sending = [mark.progress for (hop, _), mark in before.items() if hop in senders(plan.source)]
+    unclear = any(one.muted_until > one.resume or sum(one.sent.values()) != one.emitted for one in sending)
     if unclear or not all(one.exact for one in ahead):
         return None
     read = sum(one.read - one.foreign for one in own)
     flow = Flow(plan.source.name, plan.name, _sent(plan.source, before), read, sum(one.sent for one in ahead))
     return None if flow.sent <= flow.read + flow.waiting <= _sent(plan.source, after) else flow
-
-
-def _producers(topic: Topic) -> Iterable[str]:
-    return [plan.name for plan in HOPS.values() if topic in plan.outputs]
 
 
 def _sent(topic: Topic, known: Mapping[Place, Mark]) -> int:

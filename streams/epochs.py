@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fluvial.schemas.tick import Tick
+from fluvial.schemas.topics import Topic, senders
 
 T = TypeVar("T")
 
@@ -102,9 +103,16 @@ def _both(one: Tick, other: Tick) -> Tick:
     )
 
 
-def is_from_hop(headers: Iterable[tuple[str, bytes]]) -> bool:
-    """Whether a hop sent the record with these headers, not an agent or an operator."""
-    return any(name == "origin" and value != OPERATOR.encode() for name, value in headers)
+def is_from_hop(headers: Iterable[tuple[str, bytes | None]], topic: Topic) -> bool:
+    """Whether a hop that writes to this topic sent the record with these headers, not an agent or an operator.
+
+    An agent's own header `origin` names no such hop.
+    """
+    for name, value in headers:
+        hop, _, partition = (value or b"").partition(b"/")
+        if name == "origin" and partition.isdigit() and hop.decode("utf-8", "replace") in senders(topic):
+            return True
+    return False
 
 
 def origin_of(hop: str, partition: int) -> str:

@@ -4,28 +4,33 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from fluvial.processors.redact import Redactor
+from fluvial.processors.redact import Redactor, within
 from fluvial.processors.validate import problem_of
 from fluvial.schemas.call_part import CallPart, CallParts, EvaluationPart, RequestPart, ResponsePart, SpanPart
 from fluvial.schemas.codec import encode
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.nesting import DEEPEST, is_deeper
 from fluvial.schemas.tool_call import ToolCall, event_id_of
 from fluvial.schemas.topics import CALL_PARTS, MAX_RECORD_BYTES, TOOL_CALLS
 from fluvial.streams.turn import Turn
 
 LARGEST = MAX_RECORD_BYTES - 65_536
-"""Bytes of a record's value; the rest is for its key and headers."""
+"""Bytes of a record's key and value; the rest is for its headers."""
+LONGEST_NAME = 256
+"""Characters of a name, also in a sentence."""
+LONGEST_TEXT = 65_536
+"""Characters of what is said of an error."""
 
 
 def hand_on(turn: Turn, call: ToolCall, redactor: Redactor) -> Iterator[str]:
     """Send the call to `tool-calls` as the client does, with its id and keyed by its run; or say why that cannot be."""
     if problem := problem_of(call):
-        yield f"{call.tool[:128]}: {problem}"
+        yield f"{cut(call.tool, LONGEST_NAME)}: {problem}"
         return
     clean, _ = redactor.call(call)
     clean = replace(clean, event_id=event_id_of(clean))
     if (size := len(encode(clean))) > LARGEST:
-        yield f"{call.tool[:128]}: {_too_large(size)}"
+        yield f"{cut(call.tool, LONGEST_NAME)}: {_too_large(size)}"
     else:
         turn.emit(TOOL_CALLS, f"{clean.source}|{clean.run_id}", clean)
 
@@ -43,11 +48,11 @@ def hand_on_parts(turn: Turn, parts: CallParts, redactor: Redactor) -> Iterator[
 
 
 def _send(turn: Turn, parts: CallParts) -> Iterator[str]:
-    size = len(encode(parts))
+    size = len(parts.key.encode()) + len(encode(parts))
     if size <= LARGEST:
         turn.emit(CALL_PARTS, parts.key, parts)
     elif (n := len(parts.parts)) == 1:
-        yield f"part of {parts.key[:128]}: {_too_large(size)}"
+        yield f"part of {cut(parts.key, LONGEST_NAME)}: {_too_large(size)}"
     else:
         yield from _send(turn, replace(parts, parts=parts.parts[: n // 2]))
         yield from _send(turn, replace(parts, parts=parts.parts[n // 2 :]))
@@ -61,37 +66,43 @@ def _problem_of_part(part: CallPart) -> str | None:
     match part:
         case SpanPart(call=ToolCall() as call) | RequestPart(call=call):
             problem = problem_of(call)
-            return f"{call.tool[:128]}: {problem}" if problem else None
+            return f"{cut(call.tool, LONGEST_NAME)}: {problem}" if problem else None
         case ResponsePart() if is_deeper(part.result):
-            return f"the result of request {part.request_id[:128]} is nested more than {DEEPEST} levels deep"
+            request_id = cut(part.request_id, LONGEST_NAME)
+            return f"the result of request {request_id} is nested more than {DEEPEST} levels deep"
     return None
 
 
 def _clean(part: CallPart, redactor: Redactor) -> CallPart:
-    """The part without secrets; ids and times stay."""
+    """The part without secrets; times stay, and ids that are none. Equal ids of two parts stay equal."""
 
     def text(value: str | None) -> str | None:
         return value and redactor.text(value)[0]
+
+    def name(value: str | None, most: int = LONGEST_NAME) -> str | None:
+        return value and within(redactor.text(value)[0], most)
 
     match part:
         case SpanPart():
             return replace(
                 part,
-                source=text(part.source),
-                agent_id=text(part.agent_id),
-                model=text(part.model),
-                run_id=text(part.run_id),
+                source=name(part.source),
+                agent_id=name(part.agent_id),
+                model=name(part.model),
+                run_id=name(part.run_id),
                 call=part.call and redactor.call(part.call)[0],
             )
         case EvaluationPart():
-            return replace(part, name=text(part.name))
+            return replace(part, name=name(part.name))
         case RequestPart():
-            return replace(part, session=text(part.session), call=redactor.call(part.call)[0])
+            request_id = text(part.request_id)
+            return replace(part, session=text(part.session), request_id=request_id, call=redactor.call(part.call)[0])
         case ResponsePart():
             return replace(
                 part,
                 session=text(part.session),
+                request_id=text(part.request_id),
                 result=redactor.value(part.result)[0],
-                error_type=text(part.error_type),
-                error_message=text(part.error_message),
+                error_type=name(part.error_type),
+                error_message=name(part.error_message, LONGEST_TEXT),
             )

@@ -133,7 +133,7 @@ class Handling:
         try:
             if "origin" in headers:
                 origin, epoch = (headers["origin"] or b"").decode(), int(headers.get("epoch") or b"0")
-                epochs.check(origin, epoch)
+                epochs.check(origin, 0 if isinstance(item, Tick) else epoch)
         except ValueError as error:
             origin = None
             if isinstance(item, Arrival):
@@ -162,7 +162,7 @@ class Handling:
         if isinstance(record, Tick):
             return record
         key = (message.key or b"").decode("utf-8", "replace")
-        foreign = not is_from_hop(message.headers)
+        foreign = not is_from_hop(message.headers, self.plan.source)
         return Arrival(record, key, message.topic, message.partition, message.offset, time_us, value, problem, foreign)
 
     async def _hand_over(self, turn: Turn, items: Sequence[Item]) -> None:

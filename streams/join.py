@@ -11,10 +11,11 @@ from fluvial.processors.join import Node, Request, Response, Tables, Trace, expi
 from fluvial.schemas.call_part import CallParts, EvaluationPart
 from fluvial.schemas.codec import encode
 from fluvial.schemas.erasure import Erasure
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.ids import stable_id
 from fluvial.schemas.tick import Tick
 from fluvial.schemas.topics import JOIN
-from fluvial.streams.hand_on import hand_on
+from fluvial.streams.hand_on import LONGEST_NAME, hand_on
 from fluvial.streams.hop import Hop
 from fluvial.streams.turn import Arrival, Turn
 
@@ -58,7 +59,8 @@ class Join(Hop):
         for part in joined.late:
             self._put_aside(turn, part, part.trace_id, part.at, _late(part))
         for response in joined.orphans:
-            reason = f"no request {response.request_id[:128]} came in the session: a result alone is no call"
+            request_id = cut(response.request_id, LONGEST_NAME)
+            reason = f"no request {request_id} came in the session: a result alone is no call"
             self._put_aside(turn, response, response.session, response.at, reason)
         if tick.erase is not None:
             _forget(tables, tick.erase)
@@ -72,7 +74,7 @@ class Join(Hop):
 
 
 def _late(part: EvaluationPart) -> str:
-    name = part.name[:128]
+    name = cut(part.name, LONGEST_NAME)
     return f"the evaluation {name} of span {part.span_id} came after its call had gone on, or its call never came"
 
 

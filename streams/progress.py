@@ -88,7 +88,7 @@ def waiting(
         for record in reader.read(near):
             if _waits(record, plan, came_to[record.partition]):
                 records[record.partition] += 1
-                sent[record.partition] += is_from_hop(record.headers)
+                sent[record.partition] += is_from_hop(record.headers, plan.source)
         for tp, (_, end) in spans.items():
             beyond = max(0, end - starts[tp] - LOOK)
             found[plan.name, tp.partition] = Waiting(records[tp] + beyond, sent[tp], exact=beyond == 0)

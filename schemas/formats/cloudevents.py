@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from fluvial.schemas.codec import Undecodable, decode
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Message, Origin, said, text_header
 from fluvial.schemas.formats.otlp_values import span_of_traceparent
 from fluvial.schemas.ids import stable_id
@@ -47,8 +48,8 @@ class Event(NamedTuple):
         """What the envelope says of its data. `key` is that of the Kafka record."""
         get = self.attributes.get
         return Origin(
-            source=get("source", "")[:_IDENTIFIER] or None,
-            run_id=(get("partitionkey") or get("subject") or key)[:_IDENTIFIER] or None,
+            source=cut(get("source", ""), _IDENTIFIER) or None,
+            run_id=cut(get("partitionkey") or get("subject") or key, _IDENTIFIER) or None,
             at=_micros(get("time", "")),
             event_id=self._event_id(),
         )
@@ -87,7 +88,7 @@ def _checked(event: Event) -> Event:
         raise Undecodable(f"a CloudEvent without {' and '.join(missing)}")
     version = event.attributes["specversion"]
     if not version.startswith("1."):
-        raise Undecodable(f"a CloudEvent of specversion {version[:20]}: 1.0 is read")
+        raise Undecodable(f"a CloudEvent of specversion {cut(version, 20)}: 1.0 is read")
     return event
 
 

@@ -1,9 +1,9 @@
 """MCP's `tools/call` as JSON-RPC 2.0 messages: a request, a response, both in one value, or a batch of them.
 
-The session is the header `mcp-session-id`, else the Kafka key; the source is the header `source`, else "mcp"; the times
-are those of the Kafka records. A call's run is its session, else the trace id of `params._meta.traceparent`, else
-NO_SESSION. Its event_id is the span id of that traceparent, else BLAKE2b-128 of ("mcp", session, request id, tool,
-arguments).
+The session is the header `mcp-session-id`, else the Kafka key; of one longer than 256 characters, a hash. The source is
+the header `source`, else "mcp"; the times are those of the Kafka records. A call's run is its session, else the trace id
+of `params._meta.traceparent`, else NO_SESSION. Its event_id is the span id of that traceparent, else BLAKE2b-128 of
+("mcp", session, request id, tool, arguments).
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import msgspec
 
 from fluvial.schemas.call_part import CallPart, CallParts, RequestPart, ResponsePart, answered
 from fluvial.schemas.codec import Undecodable, in_words
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Message, Origin, Reading, Unusable, text_header
 from fluvial.schemas.formats.otlp_values import span_of_traceparent
 from fluvial.schemas.ids import stable_id
@@ -45,8 +46,8 @@ def is_mcp(value: Any) -> bool:
 def read_mcp(value: Any, message: Message, origin: Origin) -> Reading:
     """The calls and parts of calls in a value that `is_mcp`. Raises Undecodable where a batch is too long."""
     session = _Session(
-        name=text_header(message, "mcp-session-id") or origin.run_id or message.key,
-        source=(origin.source or text_header(message, "source") or "mcp")[:_MOST_ID],
+        name=_session_name(text_header(message, "mcp-session-id") or origin.run_id or message.key),
+        source=cut(origin.source or text_header(message, "source"), _MOST_ID) or "mcp",
         at=message.timestamp if origin.at is None else origin.at,
         event_id="" if isinstance(value, list) else origin.event_id,
     )
@@ -71,6 +72,11 @@ def read_mcp(value: Any, message: Message, origin: Origin) -> Reading:
             ignored += 1
     together = (CallParts(key=session.name, parts=tuple(parts), at=session.at),) if parts else ()
     return Reading(tuple(calls), together, ignored, tuple(problems))
+
+
+def _session_name(given: str) -> str:
+    """At most 256 characters, and different for different sessions."""
+    return given if len(given) <= _MOST_ID else stable_id("session", given)
 
 
 def _is_pair(value: Mapping[str, Any]) -> bool:
@@ -114,7 +120,7 @@ def _request(message: Mapping[str, Any], session: _Session) -> RequestPart:
     event_id = span.span_id if span else session.event_id or stable_id("mcp", session.name, request_id, tool, args)
     fields = {
         "source": session.source,
-        "run_id": session.name[:_MOST_ID] or (span.trace_id if span else NO_SESSION),
+        "run_id": session.name or (span.trace_id if span else NO_SESSION),
         "tool": tool,
         "event_id": event_id,
         "call_id": request_id.strip('"')[:_MOST_ID] or None,
@@ -149,7 +155,7 @@ def _response(message: Mapping[str, Any], session: _Session) -> ResponsePart:
             request_id=request_id,
             at=session.at,
             status="error",
-            error_type=str(error.get("code", ""))[:_MOST_ID] or None,
+            error_type=cut(str(error.get("code", "")), _MOST_ID) or None,
             error_message=_as_text(error.get("message")),
         )
     result = message.get("result")
@@ -189,5 +195,5 @@ def _as_text(value: Any) -> str | None:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         value = "\n".join(value)
     if value is None or isinstance(value, str):
-        return value and value[:_MOST_MESSAGE]
-    return msgspec.json.encode(value).decode()[:_MOST_MESSAGE]
+        return value and cut(value, _MOST_MESSAGE)
+    return cut(msgspec.json.encode(value).decode(), _MOST_MESSAGE)

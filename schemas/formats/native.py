@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fluvial.schemas.codec import Undecodable, decode, in_words
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Map, Origin, Unrecognized
 from fluvial.schemas.tool_call import ToolCall
 
@@ -28,7 +29,7 @@ def read_row(value: bytes, fields: Mapping[str, msgspec.Raw], origin: Origin, ma
     elif mapping is not None:
         call = _mapped(value, origin, mapping)
     else:
-        names = ", ".join(name[:40] for name in sorted(fields)[:_SHOWN]) or "none"
+        names = ", ".join(cut(name, 40) for name in sorted(fields)[:_SHOWN]) or "none"
         raise Unrecognized(
             "neither a tool call (it needs source, run_id and tool) nor a CloudEvent, OTLP or MCP: a JSON object with "
             f"the fields {names}; a mapping can say where a tool call's fields are"

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from fluvial.schemas.codec import decode
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Unusable
 from fluvial.schemas.formats.otlp_values import (
     SERVICE,
@@ -176,4 +177,4 @@ def _double(value: float | str) -> float:
     try:
         return float(value)
     except ValueError as error:
-        raise Unusable(f"{value[:40]!r} is no number" if isinstance(value, str) else "no number") from error
+        raise Unusable(f"{cut(value, 40)!r} is no number" if isinstance(value, str) else "no number") from error

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from fluvial.schemas.call_part import EvaluationPart
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Unusable
 from fluvial.schemas.formats.otlp_values import LogRecord
 
@@ -15,7 +16,7 @@ def evaluation_of(record: LogRecord, at: int) -> EvaluationPart | None:
     """The evaluation in a record, None for every other event. `at`: the message's time in µs. Raises Unusable."""
     if record.event != EVENT:
         return None
-    name = str(record.attributes.get("gen_ai.evaluation.name") or "")[:256]
+    name = cut(str(record.attributes.get("gen_ai.evaluation.name") or ""), 256)
     if record.context is None:
         raise Unusable(f"the evaluation {name!r} belongs to no span: it needs trace id and span id")
     score = _score(record.attributes)

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from fluvial.schemas.call_part import SpanPart
 from fluvial.schemas.codec import in_words
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Unusable
 from fluvial.schemas.formats.otlp_values import Span, text_of
 from fluvial.schemas.tool_call import ToolCall
@@ -79,7 +80,7 @@ def _call(span: Span) -> ToolCall:
         "call_id": text_of(attributes.get("gen_ai.tool.call.id")),
         "status": "error" if failed else "ok",
         "error_type": kind if failed else None,
-        "error_message": message[:_TEXT] or None if failed else None,
+        "error_message": cut(message, _TEXT) or None if failed else None,
         "started_at": span.start // 1_000 or None,
         "ended_at": span.end // 1_000 or None,
         "chain": text_of(attributes.get("fluvial.chain"), _NAME),
@@ -148,5 +149,5 @@ def _labels(attributes: Mapping[str, Any]) -> dict[str, str]:
     for key, value in attributes.items():
         name = key.removeprefix(_LABEL)
         if key.startswith(_LABEL) and 0 < len(name) <= _NAME and isinstance(value, str) and len(labels) < MOST_LABELS:
-            labels[name] = value[:1_024]
+            labels[name] = cut(value, 1_024)
     return labels

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from fluvial.schemas.formats.cut import cut
 from fluvial.schemas.formats.message import Unusable
 from fluvial.schemas.nesting import DEEPEST
 
@@ -57,7 +58,7 @@ class LogRecord(NamedTuple):
 def text_of(value: Any, most: int = 256) -> str | None:
     """Text, or a whole number as text, cut; None where it is empty or anything else."""
     if isinstance(value, str):
-        return value[:most] or None
+        return cut(value, most) or None
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -85,7 +86,7 @@ def parent_of(span_id: bytes | str) -> str | None:
 def _hex(given: bytes | str, length: int, what: str) -> str:
     raw = _bytes_of(given, length) if isinstance(given, str) else given
     if len(raw) != length:
-        raise Unusable(f"a {what} that is not {length} bytes: {given[:64]!r}")
+        raise Unusable(f"a {what} that is not {length} bytes: {cut(repr(given), 64)}")
     if not any(raw):
         raise Unusable(f"a {what} that is all zero")
     return raw.hex()
@@ -103,7 +104,8 @@ def whole_number(given: int | str) -> int:
     try:
         number = int(given)
     except ValueError as error:
-        raise Unusable(f"{given[:40]!r} is no whole number" if isinstance(given, str) else "no whole number") from error
+        said = f"{cut(given, 40)!r} is" if isinstance(given, str) else "it is"
+        raise Unusable(f"{said} no whole number") from error
     if not -(2**63) <= number < _NANOS:
         raise Unusable("a whole number beyond 64 bits")
     return number

@@ -342,6 +342,51 @@ def test_a_lock_without_a_folder_and_an_empty_folder_are_swept(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_somebody_else_put_beside_segments_is_neither_sent_nor_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (segment,) = filled(tmp_path, [record(1)])
+    home = segment.parent
+    strangers = [home / name for name in ("notes.spool", "7.spool", "²².spool", f"{'9' * 30}.spool")]
+    strangers.append(home.parent / "poetry.lock")
+    for path in strangers:
+        path.write_text("mine")
+    (home / "0000000009.spool").mkdir()
+    (home.parent / "1-1.lock").mkdir()
+    (home.parent / "2-2.lock").touch()
+    (home.parent / "2-2").touch()
+    spool = opened(tmp_path)
+    assert spool.adopt() == 1
+    items = everything(spool)
+    assert [item.record for item in items] == [record(1)]
+    settle(spool, items)
+    for _ in range(2):
+        spool.sweep()
+        spool.save({})
+        assert spool.adopt() == 0
+    spool.close({})
+    assert [path.read_text() for path in strangers] == ["mine"] * 5
+    assert not segment.exists()
+    assert caplog.text.count("is left alone") == 1
+    assert (spool.damaged, spool.torn) == (0, 0)
+
+
+def test_a_home_that_cannot_be_read_is_left_alone_and_the_others_are_sent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (first,) = filled(tmp_path, [record(1)])
+    filled(tmp_path, [record(2)])
+    (first.parent / "settled").unlink()
+    (first.parent / "settled").mkdir()
+    spool = opened(tmp_path)
+    assert (spool.adopt(), spool.adopt()) == (1, 0)
+    assert [item.record for item in everything(spool)] == [record(2)]
+    assert caplog.text.count(f"{first.parent} is left alone") == 1
+    (first.parent / "settled").rmdir()
+    assert spool.adopt() == 1
+    assert [item.record for item in everything(spool)] == [record(1)]
+
+
 def test_only_this_user_can_read_a_spool(tmp_path: Path) -> None:
     (path,) = filled(tmp_path, [record(1)])
     modes = {part.stat().st_mode & 0o077 for part in (path, path.parent, path.parent.parent)}

@@ -17,7 +17,7 @@ from fluvial import Publisher, ToolCall
 from fluvial.frames import Record
 from fluvial.schemas.codec import decode
 from fluvial.spool import Spool
-from fluvial.spool_home import destination, homes_left
+from fluvial.spool_home import SpoolHome, destination, homes_left
 from fluvial.spool_segment import Spooled
 
 NOBODY = "127.0.0.1:1"
@@ -219,6 +219,30 @@ def test_a_folder_that_cannot_be_used_leaves_calls_in_memory_and_is_said_once(
     assert taken == list(range(30))
     assert (counts.accepted, counts.dropped, counts.unspooled, counts.failed) == (30, 20, 30, 30)
     assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_no_trouble_with_what_ended_agents_left_ends_the_thread_that_delivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(home: SpoolHome) -> list[tuple[int, int]]:
+        raise ValueError(f"{home.folder.name} is no home")
+
+    left = Publisher(NOBODY, spool=tmp_path / "spool")
+    left.publish(call(1))
+    left.close(timeout=0)
+    publisher = Publisher(NOBODY, spool=tmp_path / "spool")
+    with monkeypatch.context() as patch:
+        patch.setattr(SpoolHome, "segments", broken)
+        publisher.publish(call(2))
+        deadline = time.monotonic() + 5
+        while "is left alone" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.05)
+        thread = publisher._delivery._thread
+        assert thread is not None
+        assert thread.is_alive()
+        publisher.close(timeout=0)
+    assert caplog.text.count("is left alone") == 1
+    assert numbers_in(tmp_path / "spool") == [1, 2]
 
 
 def test_a_full_disk_never_raises_into_the_agent_and_memory_takes_over_until_it_has_room(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from support.wire import protobuf
 
 from fluvial.processors.dead_letter import ID_CHARACTERS, LINE_BYTES, OVERLAP_BYTES, dead_letter
 from fluvial.processors.redact import Redactor
@@ -79,9 +80,26 @@ def test_a_record_that_is_json_is_read_as_such() -> None:
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-32"])
-def test_of_a_text_in_another_coding_with_a_secret_nothing_is_kept(coding: str) -> None:
-    assert letter(value=f"password=hunter2 {JWT}".encode(coding)).value == "[redacted:binary]"
-    assert letter(value="nothing here".encode(coding)).value != "[redacted:binary]"
+def test_of_a_text_in_another_coding_nothing_is_kept(coding: str) -> None:
+    whole = f"password=hunter2 {JWT}".encode(coding)
+    assert (letter(value=whole).value, letter(key=whole).key) == ("[redacted:binary]", "[redacted:binary]")
+    assert letter(value="nothing here".encode(coding)).value == "[redacted:binary]"
+    assert letter(key="nothing here".encode(coding)).key != "[redacted:binary]"
+
+
+def test_of_a_record_that_is_binary_only_the_size_is_kept() -> None:
+    secret = {"key": "db.password", "value": {"stringValue": "hunter2-correct-horse"}}
+    span = {"traceId": "1" * 32, "spanId": "2" * 16, "name": "t" * 300, "attributes": [secret]}
+    whole = protobuf({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    assert b"hunter2" in whole
+    kept = letter(value=whole)
+    assert (kept.value, kept.size) == ("[redacted:binary]", len(whole))
+    assert letter(value=b" " * KEEP_BYTES * 2 + b"\x12").value == "[redacted:binary]"
+
+
+@pytest.mark.parametrize("text", ["a\tb\r\nc", '{"a":"\\u0000\\u0012"', "caf\u00e9 \u4e16"])
+def test_text_is_no_binary_data(text: str) -> None:
+    assert letter(value=text.encode()).value == text
 
 
 def test_the_file_and_the_event_id_are_read_too_and_marks_carry_the_hash_of_the_redactor() -> None:

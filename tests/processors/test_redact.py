@@ -18,7 +18,7 @@ from support.planted import PLACES, calls, forms, planted
 from fluvial.processors.redact import KEYLESS, Redactor, count_marks
 from fluvial.processors.seed_phrase import is_seed_phrase, seed_phrases
 from fluvial.schemas.claim import Atom, Claim
-from fluvial.schemas.codec import encode
+from fluvial.schemas.codec import decode, encode
 from fluvial.schemas.dead_letter import KEEP_BYTES
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.tool_call import ToolCall
@@ -296,6 +296,64 @@ def test_values_of_names_in_text_are_taken_whole(text: str, left: str) -> None:
 )
 def test_the_structure_shows_secrets(value: Any, left: Any) -> None:
     assert KEYLESS.value(value)[0] == left
+
+
+_RUN = "aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cD3fG6iJ9lM2oP5rS8uV1wX4yZ7bC0eF3hI6kL9nO2qR5tU8"
+
+
+@pytest.mark.parametrize("before", ["i-", "x_", "run-", "user_", "-", "_", "a-b_"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("ghp_" + _RUN[:36], "gho_" + _RUN[:36], f"github_pat_{_RUN[:22]}_{_RUN[:59]}", "AKIAQ7RT2XK9PLM4VNWZ"),
+        *(
+            "sk-proj-" + _RUN[:74],
+            "sk-ant-api03-" + _RUN,
+            "sk-or-v1-" + "0a1b" * 16,
+            "sk-" + _RUN[:48],
+            "hf_" + _RUN[:34],
+        ),
+        *("sk-" + "0a1b" * 8, "xoxb-123456789012-1234567890123-" + _RUN[:24], "AIza" + _RUN[:35]),
+        *("sk_live_" + _RUN[:24], "glpat-" + _RUN[:20], "npm_" + _RUN[:36], "pypi-AgEIcHlwaS5vcmc" + _RUN[:60]),
+        *(f"SG.{_RUN[:22]}.{_RUN[:43]}", "re_" + _RUN[:32], "r8_" + _RUN[:37]),
+    ],
+)
+def test_a_token_is_found_behind_a_name_and_a_hyphen(token: str, before: str) -> None:
+    clean, count = KEYED.text(before + token)
+    assert (clean, count) == (before + KEYED.text(token)[0], 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lodash-npm-4.17.21-6382451519-eb8d4b8d8b.zip and task-sk-learn-model-with-a-long-name-0123",
+        "cache-key-d41d8cd98f00b204e9800998ecf8427e, user_re_index_of_all_the_pools_2024_again",
+        "gluon_sb_s_metrics, pre_re_entrancy_guard_check_number_2_of_many, my_hf_model",
+    ],
+)
+def test_names_with_the_beginning_of_a_token_in_them_stay(text: str) -> None:
+    assert KEYLESS.text(text) == (text, 0)
+
+
+def test_what_the_marks_make_too_long_for_a_call_is_cut_before_a_mark() -> None:
+    keys = " ".join(f"AKIAQ7RT2XK9PLM4{a}{b}WZ" for a in "ABC" for b in "EFGH")
+    ids = dict.fromkeys(("source", "run_id", "tool", "agent_id", "call_id", "model", "task_id"), keys[:251])
+    short: dict[str, Any] = dict.fromkeys(("event_id", "chain", "token_pair"), keys[:125])
+    clean, _ = KEYED.call(
+        ToolCall(
+            **ids,
+            **short,
+            error_message=(keys + " ") * 260,
+            labels={keys[:125]: (keys + " ") * 260},
+            metrics={keys[:125]: 1.0},
+        )
+    )
+    assert decode(encode(clean), ToolCall) == clean
+    assert KEYED.call(clean) == (clean, 0)
+    assert re.fullmatch(r"(\[redacted:access_key:[0-9a-f]{12}\] ){7}", clean.run_id)
+    other, _ = KEYED.call(call(event_id=keys[:104] + "AKIAQ7RT2XK9PLM4ZZWZ"))
+    assert len(clean.event_id) == len(other.event_id) == 32
+    assert clean.event_id != other.event_id
 
 
 def test_personal_data_go_when_asked() -> None:

@@ -10,13 +10,15 @@ from fluvial.schemas.cluster import Cluster
 from fluvial.schemas.insight import InsightOp
 from fluvial.schemas.progress import Progress
 from fluvial.schemas.tick import Tick
-from fluvial.schemas.topics import CLUSTERS, DISTIL, GATHER, INSIGHT_OPS, KEEP, WATCH
+from fluvial.schemas.tool_call import ToolCall
+from fluvial.schemas.topics import CLUSTERS, DISTIL, GATHER, INSIGHT_OPS, JOIN, KEEP, LAND, TOOL_CALLS, WATCH
 from fluvial.streams import balance
 from fluvial.streams.balance import Flow, open_flows
 from fluvial.streams.log_reader import LogReader
 from fluvial.streams.progress import lags, marks
 
 CLUSTER = Cluster(id="c", source="s", tool="t", window_start=0, window_end=1)
+CALL = ToolCall(source="s", run_id="r", tool="t")
 OP = InsightOp(op_id="o", op="UPVOTE", reason="prediction", actor="distil", at=1, insight_id="i")
 
 
@@ -74,6 +76,16 @@ def test_what_operators_write_is_none_of_the_hops(dry_river: Any) -> None:
     with LogReader(dry_river.broker) as reader:
         known = marks(reader, [KEEP], dry_river.prefix)
         assert lags(reader, [KEEP], known, dry_river.prefix) == {("keep", 0): 3}
+
+
+@pytest.mark.parametrize("origin", ["checkout", "land/0", "join", "join/x", "\ufffd/0"])
+def test_an_agents_own_header_origin_makes_no_record_a_hops(dry_river: Any, origin: str) -> None:
+    dry_river.reach(JOIN, sent("tool-calls", 1), [0])
+    dry_river.write(TOOL_CALLS, [CALL], origin="join/0", epoch=1)
+    dry_river.write(TOOL_CALLS, [CALL] * 3, origin=origin, epoch=1)
+    assert open_in(dry_river) == []
+    dry_river.reach(LAND, Progress(resume=9, read=4, done=4, foreign=3), [0])
+    assert open_in(dry_river) == []
 
 
 def test_counts_of_before_the_topics_were_counted_are_not_judged(dry_river: Any) -> None:

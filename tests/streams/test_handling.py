@@ -144,3 +144,34 @@ def test_headers_that_no_hop_writes_make_a_dead_letter(headers: list[tuple[str, 
     epochs.tick(1, "watch/0", Tick(slot=5, at=5))
     (([item], _),) = epochs.ready()
     assert "hops' own" in refusal(item), INSIGHT_OPS.name
+
+
+@pytest.mark.parametrize(
+    ("origin", "foreign"),
+    [
+        (b"join/0", False),
+        (b"spans/17", False),
+        (b"checkout", True),
+        (b"land/0", True),
+        (b"join/", True),
+        (b"\xff/0", True),
+        (b"operator", True),
+        (None, True),
+    ],
+)
+def test_only_the_hops_that_write_to_a_topic_are_origins_of_its_records(origin: bytes | None, foreign: bool) -> None:
+    item = Seen()._read(message(0, headers=[("origin", origin)]))
+    assert not isinstance(item, Tick)
+    assert item.foreign == foreign
+
+
+def test_a_tick_of_a_hop_ends_the_epoch_that_its_records_are_in() -> None:
+    epochs: Epochs[Any] = Epochs(("watch/0",), done=0, plain=-1)
+    hop = Kept()
+    value = b'{"type":"insight_op","op_id":"o","op":"ARCHIVE","insight_id":"i","reason":"operator","actor":"a","at":1}'
+    for offset, slot in ((0, 5), (2, 9)):
+        sent = encode(Tick(slot=slot, at=slot))
+        hop._sort_in(epochs, message(offset, sent, [TICK_HEADER, ("origin", b"watch/0"), ("epoch", b"%d" % slot)]))
+        hop._sort_in(epochs, message(offset + 1, value, [("origin", b"watch/0"), ("epoch", b"%d" % slot)]))
+    before, (items, tick) = epochs.ready()
+    assert (before[1].slot, tick.slot, [item.problem for item in items]) == (5, 9, [None])

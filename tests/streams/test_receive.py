@@ -138,7 +138,7 @@ async def test_what_is_wrong_in_a_batch_becomes_one_letter_and_the_rest_goes_on(
     assert [part.span_id for part in record.parts] == ["00f067aa0ba90200"]
     letters = await river.read(DEAD_LETTERS)
     assert sorted(letter.hop for letter in letters) == ["spans", "spans"]
-    (one,) = [letter for letter in letters if "garbage" not in letter.value]
+    (one,) = [letter for letter in letters if letter.value != "[redacted:binary]"]
     assert "; " in one.reason
     assert await counted(river, "spans") == (2, 0, 2)
 
@@ -193,6 +193,42 @@ def test_parts_that_are_too_much_for_a_record_go_on_in_several_and_one_that_is_t
     assert [part for record in records for part in record.parts] == [*parts.parts]
     assert len(records) > 2
     assert max(len(encode(record)) for record in records) < MAX_RECORD_BYTES
+
+
+def handed_on(*parts: RequestPart | ResponsePart | SpanPart, key: str = TRACE) -> tuple[list[CallParts], list[str]]:
+    turn = Turn("events", 0, State(), Progress(resume=0))
+    problems = list(hand_on_parts(turn, CallParts(key=key, parts=parts, at=0), Redactor(b"k" * 32)))
+    return [decode(output.value, CallParts) for output in turn.outputs if isinstance(output, Output)], problems
+
+
+def test_the_key_counts_to_what_goes_into_a_record() -> None:
+    one = ResponsePart(session="s", request_id="1", at=0, result="no " * 1_000_000)
+    assert handed_on(one)[1] == []
+    records, (problem,) = handed_on(one, key="k " * 800_000)
+    assert records == [] and "it has 7," in problem
+
+
+def test_the_halves_of_a_call_still_match_where_the_id_of_the_request_is_a_secret() -> None:
+    (asked,) = read(message(request(1) | {"id": SECRET}, key="s")).parts
+    (said,) = read(message(response(1) | {"id": SECRET}, key="s")).parts
+    ((one,), (other,)) = (handed_on(*together.parts)[0][0].parts for together in (asked, said))
+    assert isinstance(one, RequestPart) and isinstance(other, ResponsePart)
+    assert one.request_id == other.request_id
+    assert SECRET.encode() not in encode(one) + encode(other)
+
+
+def test_names_that_redaction_makes_longer_are_cut() -> None:
+    long = " ".join(["AKIA" + "Q7RT2XK9PLM4VNWZ"] * 12)
+    names = {"gen_ai.agent.name": long, "gen_ai.conversation.id": long, "gen_ai.request.model": long}
+    (parts,) = read(traces(span("00f067aa0ba90200", **names))).parts
+    ((record,), problems) = handed_on(*parts.parts)
+    (one,) = record.parts
+    assert isinstance(one, SpanPart) and problems == []
+    assert one.agent_id and one.run_id and max(len(one.agent_id), len(one.run_id)) <= 256
+    turn = Turn("events", 0, State(), Progress(resume=0))
+    assert list(hand_on(turn, ToolCall(source=long, run_id=long, tool="t", agent_id=long), Redactor(b"k" * 32))) == []
+    (sent,) = [decode(output.value, ToolCall) for output in turn.outputs if isinstance(output, Output)]
+    assert len(sent.run_id) <= 256
 
 
 def test_a_call_too_large_for_a_record_is_a_problem() -> None:
