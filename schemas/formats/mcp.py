@@ -1,8 +1,8 @@
 """MCP's `tools/call` as JSON-RPC 2.0 messages: a request, a response, both in one value, or a batch of them.
 
 The session is the header `mcp-session-id`, else the Kafka key; of one longer than 256 characters, a hash. The source is
-the header `source`, else "mcp"; the times are those of the Kafka records. A call's run is its session, else the trace id
-of `params._meta.traceparent`, else NO_SESSION. Its event_id is the span id of that traceparent, else BLAKE2b-128 of
+the header `source`, else "mcp"; the times are those of the Kafka records. A call's run is its session, else the trace
+id of `params._meta.traceparent`, else NO_SESSION. Its event_id is the span id of that traceparent, else BLAKE2b-128 of
 ("mcp", session, request id, tool, arguments).
 """
 
