@@ -48,6 +48,11 @@ class Journal(Struct, frozen=True):
     letters: list[Copy]
 
 
+GONE_SECONDS = 12.0
+"""A worker that ended by itself is a member of its group until its session is over (6 s)."""
+LOOK_SECONDS = 0.5
+
+
 def refuse_unfinished(data: Path) -> None:
     """Raises Unfinished."""
     if (data / JOURNAL).is_file():
@@ -62,8 +67,11 @@ def begin(broker: str, prefix: str, data: Path) -> Journal:
     Raises StillRuns while a group of the river has members, BrokerAway, KafkaError, OSError.
     """
     names = [group_of(plan, prefix) for plan in REPLAYED]
-    members = {name: count for name, count in groups(broker, prefix).items() if name in names and count}
-    if members:
+    deadline = time.monotonic() + GONE_SECONDS
+    while members := {name for name, count in groups(broker, prefix).items() if name in names and count}:
+        if time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+            continue
         working = ", ".join(sorted(members))
         raise StillRuns(f"Workers still run ({working}): stop every `fluvial up` of this river first.")
     journal = _journal(broker, prefix, data)
